@@ -1,0 +1,50 @@
+# Two commands matter: `make demo` and `make test`. Each sets up what it needs, in `.venv`, and nothing outside this folder.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+BENCH_VENV := .venv-bench
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test lint format lock bench soak clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(INSTALLED) ## Make .venv and install the locked packages (again only when the lock changed)
+
+$(INSTALLED): requirements.lock pyproject.toml tools/setup
+	@PYTHON="$(PYTHON)" tools/setup $(VENV)
+	@touch $@
+
+demo: setup ## Run the whole system with demo data on embedded servers; Ctrl-C stops it
+	@exec $(BIN)/clientmgr demo
+
+up: setup ## Run the whole system without demo data
+	@exec $(BIN)/clientmgr up
+
+test: setup lint ## Lint, type-check and run the test suite
+	$(BIN)/pytest
+
+lint: setup ## Formatter, linter, strict types and import directions
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and mend what the linter can
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
+	  --generate-hashes --no-header --quiet -o requirements.lock
+
+bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as ratios
+	@PYTHON="$(PYTHON)" tools/setup-bench $(VENV) $(BENCH_VENV)
+	$(BIN)/python -m bench
+
+clean: ## Remove the virtualenvs, caches and the embedded servers' data
+	rm -rf $(VENV) $(BENCH_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,192 @@
+"""What a worker knows of messages: what it receives, what it answers, what it publishes. Nothing here does I/O.
+
+A batch is handled inside one database transaction. On the PostgreSQL log the claim, the handler's writes and what it
+publishes commit together: exactly once. On Pub/Sub the transaction commits first, then what was published is sent, then
+the messages are acknowledged: at least once, harmless for a handler whose writes are idempotent.
+"""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from psycopg import AsyncConnection
+
+from clientmgr.errors import InvalidInputError
+
+MAX_ATTRIBUTES = 100
+MAX_ATTRIBUTE_KEY_BYTES = 256
+MAX_ATTRIBUTE_VALUE_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A message to publish. Messages of one tenant keep their order; those of different tenants have none."""
+
+    data: bytes
+    tenant: str = ""
+    """The customer id, as text: the ordering key. The log calls it `host_id`."""
+    key: str = ""
+    """The contact or device it is about. The log calls it `user_id`."""
+    attributes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedMessage:
+    """A message as a subscription delivers it."""
+
+    topic: str
+    message_id: str
+    data: bytes
+    tenant: str
+    key: str
+    attributes: Mapping[str, str]
+    attempt: int
+    """1 at the first delivery."""
+    published_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Handled: never deliver it again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """Deliver it again, not before `delay_s` seconds from now; others do not wait for it."""
+
+    delay_s: float
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dead:
+    """It can never succeed: set it aside with the reason."""
+
+    reason: str
+    error_class: str = ""
+
+
+Outcome = Done | Retry | Dead
+DONE = Done()
+
+
+class Batch(Protocol):
+    """Messages taken together, and the transaction they are handled in."""
+
+    @property
+    def subscription(self) -> str: ...
+
+    @property
+    def messages(self) -> Sequence[ReceivedMessage]: ...
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        """Inside the batch's transaction. The handler may use savepoints; it never commits or rolls back."""
+        ...
+
+    def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        """Publish together with the batch: buffered, checked now, visible to others only when the batch is settled."""
+        ...
+
+
+Handler = Callable[[Batch], Awaitable[Sequence[Outcome] | None]]
+"""Returns an outcome per message, in their order; None means that all are done.
+
+An exception fails the batch: `clientmgr.errors.classify` alone decides whether it comes again (transient, unforeseen) or
+is taken apart by transaction groups, so that only the group that fails is dead (permanent).
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerOptions:
+    """How a subscription is read. Names in brackets are the specification's."""
+
+    batch_size: int = 100  # batchSize
+    wait_period_ms: int = 1000  # waitPeriodMs
+    partition_id: int | None = None  # partitionId; None: any free partition that has work. Ignored by Pub/Sub.
+    concurrency: int = 1
+    """Batches in hand at once."""
+    max_attempts: int = 10
+    """Attempts before an unforeseen error counts as permanent."""
+    linger_ms: int = 0
+    """Wait this long for a batch to fill up to `batch_size` before it is handled."""
+
+
+@dataclass(slots=True)
+class ConsumeStats:
+    """What one `consume` call did, counted in messages."""
+
+    done: int = 0
+    retried: int = 0
+    dead: int = 0
+    batches: int = 0
+
+
+class Broker(Protocol):
+    """A transport. Open it with `async with`; topics and subscriptions are named as in the contracts."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    async def ensure_topic(self, topic: str) -> None:
+        """Make the topic where it is missing and that is allowed, else raise with its name."""
+        ...
+
+    async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
+        """Make the subscription where it is missing, reading from the log's beginning or only what comes from now on."""
+        ...
+
+    async def publish(
+        self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
+    ) -> None:
+        """Publish all or nothing. Given a connection to the log's own database, as part of its transaction.
+
+        Returns when the messages are durable, or, with a connection, when its transaction will make them so.
+        """
+        ...
+
+    async def consume(
+        self,
+        subscription: str,
+        handler: Handler,
+        *,
+        options: ConsumerOptions | None = None,
+        stop: asyncio.Event | None = None,
+        burst: bool = False,
+    ) -> ConsumeStats:
+        """Hand batches to `handler` until `stop` is set, or, in burst mode, until nothing is left to deliver.
+
+        Burst mode waits for retries that are due within a moment and leaves those that are not. On `stop` the batch in
+        hand is finished; a cancellation rolls it back. Either way no message is lost and no connection is kept.
+        """
+        ...
+
+
+def check_publishable(topic: str, message: Message, max_bytes: int) -> None:
+    """Refuse what could be stored but never handled: both transports refuse the same, by the name of the field."""
+    if len(message.data) > max_bytes:
+        raise InvalidInputError(
+            "data", f"at most {max_bytes} bytes for topic {topic}", f"{len(message.data)} bytes"
+        )
+    if b"\0" in message.data:
+        raise InvalidInputError("data", f"text without NUL bytes for topic {topic}", message.data[:60])
+    try:
+        json.loads(message.data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", message.data[:60]) from None
+    if len(message.attributes) > MAX_ATTRIBUTES:
+        raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES}", f"{len(message.attributes)} attributes")
+    for name, value in message.attributes.items():
+        if not name or len(name.encode()) > MAX_ATTRIBUTE_KEY_BYTES or "\0" in name:
+            raise InvalidInputError("attributes", f"names of 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes without NUL", name)
+        if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES or "\0" in value:
+            raise InvalidInputError(
+                f"attributes.{name}", f"at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes without NUL", value
+            )

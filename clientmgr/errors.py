@@ -1,0 +1,143 @@
+"""Every error of ours, and the one place that decides whether trying again can help.
+
+Libraries' exceptions are recognised by the SQLSTATE or status they carry, so that nothing here has to import them.
+"""
+
+import enum
+from typing import Final
+
+TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
+TRANSIENT_SQLSTATES: Final = frozenset({"55P03"})  # lock_not_available
+PERMANENT_SQLSTATE_CLASSES: Final = frozenset({"22", "23"})
+
+# gRPC status names (google-api-core and grpcio spell them alike) and AWS error codes that ask us to come back later.
+TRANSIENT_STATUS_NAMES: Final = frozenset(
+    {"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+)
+TRANSIENT_AWS_CODES: Final = frozenset(
+    {
+        "InternalServerError",
+        "LimitExceededException",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestTimeout",
+        "ServiceUnavailable",
+        "ThrottlingException",
+        "TransactionConflictException",
+    }
+)
+
+
+class ErrorKind(enum.Enum):
+    """What an error says about the next attempt."""
+
+    TRANSIENT = "transient"
+    """The same work can succeed later."""
+
+    PERMANENT = "permanent"
+    """The same work can never succeed."""
+
+    UNFORESEEN = "unforeseen"
+    """Nobody thought of it: counts as transient until its attempts run out."""
+
+
+class ClientManagerError(Exception):
+    """Base of our errors. The message is written for the person who reads it, without a traceback."""
+
+    kind: ErrorKind = ErrorKind.UNFORESEEN
+
+
+class TransientError(ClientManagerError):
+    """Try again later."""
+
+    kind = ErrorKind.TRANSIENT
+
+
+class PermanentError(ClientManagerError):
+    """Trying again is pointless."""
+
+    kind = ErrorKind.PERMANENT
+
+
+class InvalidInputError(PermanentError, ValueError):
+    """A value from outside is not what it must be. Names the field and what was expected."""
+
+    def __init__(self, field: str, expected: str, got: object) -> None:
+        shown = repr(got)
+        if len(shown) > 80:
+            shown = shown[:77] + "…"
+        super().__init__(f"{field}: expected {expected}, got {shown}")
+        self.field = field
+
+
+class SettingsError(PermanentError):
+    """A setting is missing or wrong; nothing was started."""
+
+
+class TenantUnavailableError(TransientError):
+    """The tenant is still being activated."""
+
+
+class UnknownTenantError(PermanentError):
+    """The customer was never activated, or is deleted."""
+
+
+class MigrationError(PermanentError):
+    """A migration can't be applied: its files are out of order, or an applied one was edited."""
+
+
+class EmbeddedServerError(ClientManagerError):
+    """An embedded server could not be started."""
+
+
+def classify(error: BaseException) -> ErrorKind:
+    """Decide whether the work that raised `error` can succeed when it is tried again."""
+    if isinstance(error, ClientManagerError):
+        return error.kind
+    sqlstate = getattr(error, "sqlstate", None)
+    if isinstance(sqlstate, str):
+        return _classify_sqlstate(sqlstate)
+    if _is_lost_connection(error):
+        return ErrorKind.TRANSIENT
+    status = getattr(error, "grpc_status_code", None)
+    if status is None and callable(getattr(error, "code", None)):
+        status = error.code()  # type: ignore[attr-defined]  # grpc.RpcError's way of telling
+    if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
+        return ErrorKind.TRANSIENT
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):
+        aws_code = response.get("Error", {}).get("Code")
+        if aws_code in TRANSIENT_AWS_CODES:
+            return ErrorKind.TRANSIENT
+    if isinstance(error, (UnicodeDecodeError,)):
+        return ErrorKind.PERMANENT
+    return ErrorKind.UNFORESEEN
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Whether trying again is pointless; everything else is worth another attempt."""
+    return classify(error) is ErrorKind.PERMANENT
+
+
+def _classify_sqlstate(sqlstate: str) -> ErrorKind:
+    if sqlstate[:2] in TRANSIENT_SQLSTATE_CLASSES or sqlstate in TRANSIENT_SQLSTATES:
+        return ErrorKind.TRANSIENT
+    if sqlstate[:2] in PERMANENT_SQLSTATE_CLASSES:
+        return ErrorKind.PERMANENT
+    return ErrorKind.UNFORESEEN
+
+
+def _is_lost_connection(error: BaseException) -> bool:
+    if isinstance(error, (TimeoutError, ConnectionError)):
+        return True
+    names = {f"{cls.__module__.partition('.')[0]}.{cls.__name__}" for cls in type(error).__mro__}
+    return not names.isdisjoint(
+        {
+            "psycopg.OperationalError",
+            "psycopg_pool.PoolTimeout",
+            "redis.ConnectionError",
+            "redis.TimeoutError",
+            "botocore.ConnectionError",
+            "botocore.HTTPClientError",
+        }
+    )

@@ -1,0 +1,189 @@
+"""Every setting, once: its default, its environment name (the field's, in capitals) and a line of help.
+
+Values come from the environment, then from `.env` in the working directory, then from the defaults here.
+"""
+
+import functools
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from clientmgr.errors import SettingsError
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+HIDDEN = "********"
+
+
+def _postgres_url(value: str) -> str:
+    if value and not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("a URL like postgresql://user:password@host:5432/database")
+    return value
+
+
+def _redis_url(value: str) -> str:
+    if value and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("a URL like redis://host:6379/0")
+    return value
+
+
+PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Construct it with `load_settings()`, which turns a wrong value into a clear error."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True, validate_default=True
+    )
+
+    # Stores
+    database_url: PostgresUrl = Field("", description="PostgreSQL. Empty: start an embedded one.")
+    database_ddl_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_ddl. Empty: DATABASE_URL's login takes the role."
+    )
+    database_writer_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_writer. Empty: DATABASE_URL's login takes the role."
+    )
+    database_reader_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_reader. Empty: DATABASE_URL's login takes the role."
+    )
+    redis_url: RedisUrl = Field("", description="Redis or Valkey. Empty: start an embedded one.")
+
+    # Embedded servers
+    data_dir: Path = Field(Path(".clientmgr"), description="Folder for the embedded servers' data, logs and secrets.")
+    postgres_port: Port = Field(0, description="Port of the embedded PostgreSQL. 0: a free one.")
+    redis_port: Port = Field(0, description="Port of the embedded Redis protocol server. 0: a free one.")
+    embedded_minimum_free_mb: int = Field(
+        500, ge=0, description="Refuse to start embedded servers with less free disk space than this."
+    )
+    java_home: str = Field("", description="Java 17+ for Spark. Empty: one on PATH, else the packaged one.")
+
+    # Tenants and audit
+    tenant_connections: int = Field(8, ge=1, le=100, description="Connections used to work on many tenants at once.")
+    tenant_lock_timeout_ms: int = Field(
+        10_000, ge=0, description="How long a schema change waits for a lock before it gives up. 0: for ever."
+    )
+    audit_hash_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
+    )
+
+    # Dagster
+    dagster_host: str = Field("127.0.0.1", description="Address of the Dagster UI.")
+    dagster_port: Port = Field(3000, description="Port of the Dagster UI. 0: a free one.")
+    dagster_database_url: PostgresUrl = Field(
+        "", description="PostgreSQL for Dagster's own storage. Empty: schema `dagster` in DATABASE_URL."
+    )
+
+    # Processes and logs
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="auto: readable on a terminal, JSON in ECS field names otherwise."
+    )
+    shutdown_timeout_s: float = Field(20.0, gt=0, description="How long a process may take to stop before it is killed.")
+
+    # Messages
+    broker: Literal["postgres", "pubsub"] = Field("postgres", description="The transport that the daemons run on.")
+    broker_total_partitions: int = Field(
+        16, ge=1, le=1024, description="Partitions of a new topic on PostgreSQL; independent of the number of workers."
+    )
+    broker_batch_size: int = Field(100, ge=1, le=10_000, description="Messages a consumer takes at a time.")
+    broker_wait_period_ms: int = Field(
+        1000, ge=1, description="Longest wait between two looks for messages when no wake-up came."
+    )
+    broker_max_attempts: int = Field(
+        10, ge=1, description="Attempts at a message whose error nobody foresaw before it is dead."
+    )
+    broker_max_message_bytes: int = Field(
+        8 * 1024 * 1024, ge=1, lt=10_000_000, description="Largest message that may be published; Pub/Sub's own limit is 10 MB."
+    )
+    broker_publish_timeout_ms: int = Field(
+        30_000, ge=0, description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never."
+    )
+    broker_retention_hours: float = Field(
+        168.0, ge=0, description="How long a message stays after every group has passed it."
+    )
+    pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
+    pubsub_emulator_host: str = Field(
+        "", description="host:port of a Pub/Sub emulator or of our gateway, as Google's client reads it. Empty: Google's."
+    )
+    pubsub_create_missing: bool = Field(
+        True, description="Create missing topics and subscriptions. False: name them and stop."
+    )
+    pubsub_ack_deadline_s: int = Field(60, ge=10, le=600, description="Acknowledgement deadline of our subscriptions.")
+    pubsub_max_outstanding_messages: int = Field(
+        1000, ge=1, description="Flow control: messages held by a consumer at once."
+    )
+    pubsub_max_outstanding_bytes: int = Field(
+        100 * 1024 * 1024, ge=1, description="Flow control: bytes held by a consumer at once."
+    )
+    pubsub_dead_letter_topic: str = Field(
+        "", description="Dead-letter topic put on subscriptions that we create. Empty: none, our own error topics serve."
+    )
+    pubsub_max_delivery_attempts: int = Field(
+        10, ge=5, le=100, description="Deliveries before Pub/Sub moves a message to the dead-letter topic."
+    )
+    pubsub_gateway_host: str = Field("127.0.0.1", description="Address that `clientmgr pubsub-gateway` listens on.")
+    pubsub_gateway_port: Port = Field(8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one.")
+    metrics_port: Port = Field(
+        0, description="Port for Prometheus metrics of a daemon, on 127.0.0.1. 0: not served."
+    )
+
+    def effective(self) -> list[tuple[str, str, str]]:
+        """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
+        rows = []
+        for name, field in type(self).model_fields.items():
+            rows.append((name.upper(), display_value(getattr(self, name)), field.description or ""))
+        return rows
+
+
+def display_value(value: Any) -> str:
+    """`value` as it may be shown to anyone: secrets and the passwords in URLs are hidden."""
+    if isinstance(value, SecretStr):
+        return HIDDEN if value.get_secret_value() else ""
+    text = str(value)
+    if isinstance(value, str) and "://" in value:
+        return hide_password(text)
+    return text
+
+
+def hide_password(url: str) -> str:
+    """The URL without its password, wherever in it the password stands."""
+    parts = urlsplit(url)
+    netloc = parts.netloc
+    userinfo, at, host = netloc.rpartition("@")
+    if at and ":" in userinfo:
+        netloc = f"{userinfo.partition(':')[0]}:{HIDDEN}@{host}"
+    query = "&".join(
+        f"{key}={HIDDEN}" if key.lower() in {"password", "sslpassword"} else f"{key}{eq}{value}"
+        for key, eq, value in (pair.partition("=") for pair in parts.query.split("&"))
+    )
+    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; a wrong value raises `SettingsError` with its name and what was expected."""
+    try:
+        return Settings(**overrides)
+    except ValidationError as error:
+        problems = []
+        for detail in error.errors(include_url=False):
+            name = ".".join(str(part) for part in detail["loc"]).upper()
+            expected = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            given = "" if _is_secret(name) else f", got {display_value(str(detail['input']))!r}"
+            problems.append(f"{name}: expected {expected}{given}")
+        raise SettingsError("; ".join(problems)) from None
+
+
+@functools.cache
+def secret_setting_names() -> frozenset[str]:
+    """Environment names of the settings whose values are never shown."""
+    return frozenset(name.upper() for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+
+
+def _is_secret(name: str) -> bool:
+    return name in secret_setting_names()

@@ -1,0 +1,1 @@
+"""Long-running daemons on messages. They import `clientmgr`, never `clientmgr_dagster`."""

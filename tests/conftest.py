@@ -1,0 +1,89 @@
+"""Real servers for the tests: one PostgreSQL and one Redis a session, a fresh database for each test that asks."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from clientmgr.database import Database
+from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.migrations import migrate_database
+from clientmgr.settings import Settings, load_settings
+
+# fsync protects from a crash of the machine; the tests only ever crash processes.
+TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)
+TEMPLATE = "migrated_template"
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture(autouse=True)
+def _isolated_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's shell or `.env` may decide how a test ends."""
+    for name in Settings.model_fields:
+        monkeypatch.delenv(name.upper(), raising=False)
+    monkeypatch.setitem(Settings.model_config, "env_file", None)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), tuning=TEST_TUNING)
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    server = EmbeddedRedis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="session")
+def _template(postgres_server: EmbeddedPostgres) -> str:
+    _create_database(postgres_server, TEMPLATE)
+    migrate_database(Database(postgres_server.url(TEMPLATE)))
+    return TEMPLATE
+
+
+@pytest.fixture
+def empty_database(postgres_server: EmbeddedPostgres) -> Iterator[Database]:
+    """A database with nothing in it."""
+    yield from _throwaway_database(postgres_server, "template1")
+
+
+@pytest.fixture
+def database(postgres_server: EmbeddedPostgres, _template: str) -> Iterator[Database]:
+    """A database with the control schema and the broker, and no tenant."""
+    yield from _throwaway_database(postgres_server, _template)
+
+
+@pytest.fixture
+def settings_for(tmp_path: Path) -> Callable[[Database], Settings]:
+    """Settings that point at a test's database and keep secrets in its own folder."""
+
+    def make(database: Database) -> Settings:
+        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key="test-key")
+
+    return make
+
+
+def _create_database(server: EmbeddedPostgres, name: str, template: str = "template1") -> None:
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
+
+
+def _throwaway_database(server: EmbeddedPostgres, template: str) -> Iterator[Database]:
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    _create_database(server, name, template)
+    yield Database(server.url(name))
+    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
