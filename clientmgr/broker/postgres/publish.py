@@ -1,0 +1,202 @@
+"""Appends messages to the log inside a transaction that is given. When to commit is the caller's business.
+
+Publish late: from the first append on, the transaction holds up everyone else who publishes to the topic.
+"""
+
+import itertools
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+from psycopg import AsyncConnection
+from psycopg.rows import tuple_row
+
+from clientmgr.broker.interface import Message
+from clientmgr.errors import PermanentError
+from clientmgr.sqlfiles import named_queries
+
+T = TypeVar("T")
+
+QUERIES = named_queries("broker/queries/publish.sql")
+
+# Below these an INSERT is quicker than a COPY, which takes two more round trips.
+INSERT_MAX_MESSAGES = 300
+INSERT_MAX_BYTES = 1024 * 1024
+
+# COPY's binary format is that of each column's type. A jsonb is a version byte and the text, a uuid its 16 bytes: both
+# are handed over ready-made, declared as bytea so that psycopg leaves them as they are.
+_COPY_TYPES = ("int4", "int4", "int8", "int8", "bytea", "text", "text", "bytea", "bytea", "text")
+_JSONB_VERSION = b"\x01"
+_NO_ATTRIBUTES = _JSONB_VERSION + b"{}"
+
+
+class UnknownTopicError(PermanentError):
+    """Nobody made this topic."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"topic {topic} does not exist: make it with ensure_topic, or check its name")
+        self.topic = topic
+
+
+@dataclass(frozen=True, slots=True)
+class Append:
+    """Messages for one topic, and how they are to stand in its log."""
+
+    topic: str
+    messages: Sequence[Message]
+    group_sizes: Sequence[int] | None = None
+    """Lengths of the transaction groups. None: all belong with what else this database transaction appends."""
+    group_id: str | None = None
+    cut_off_ms: int | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether an INSERT, in one round trip, is the quicker way."""
+        return (
+            len(self.messages) <= INSERT_MAX_MESSAGES
+            and sum(len(message.data) for message in self.messages) <= INSERT_MAX_BYTES
+        )
+
+    def insert_parameters(self) -> dict[str, Any]:
+        """For the query `append_rows`."""
+        messages, sizes = self.messages, self.group_sizes
+        transaction_ids = last_positions = None
+        if sizes is not None:
+            transaction_ids = list(_repeated([uuid.uuid4() for _ in sizes], sizes))
+            last_positions = list(_repeated(itertools.accumulate(sizes), sizes))
+        has_attributes = any(message.attributes for message in messages)
+        return {
+            "topic": self.topic,
+            "count": len(messages),
+            "own_transaction_id": transaction_ids[0] if transaction_ids else None,
+            "cut_off_ms": self.cut_off_ms,
+            "group_id": self.group_id,
+            "host_ids": [message.tenant for message in messages],
+            "user_ids": [message.key for message in messages],
+            "payloads": [message.data for message in messages],
+            "attributes": [_attributes_text(message) for message in messages] if has_attributes else None,
+            "transaction_ids": transaction_ids,
+            "last_positions": last_positions,
+        }
+
+    def offsets(self, row: tuple[Any, ...] | None) -> range:
+        """What a row of `append_rows` or `reserve` tells; a topic that does not exist gives nulls."""
+        if row is None or row[0] is None:
+            raise UnknownTopicError(self.topic)
+        return range(row[1], row[1] + len(self.messages))
+
+
+async def append(
+    connection: AsyncConnection[Any],
+    topic: str,
+    messages: Sequence[Message],
+    *,
+    group_id: str | None = None,
+    cut_off_ms: int | None = None,
+) -> range:
+    """Append `messages` in the connection's transaction and return their offsets, in the messages' order.
+
+    Everything that one database transaction appends to a topic is one transaction group. `group_id`: only this group is
+    to see them. `cut_off_ms`: end the session when the transaction stays idle for longer after this.
+    """
+    return await execute(connection, Append(topic, messages, None, group_id, cut_off_ms))
+
+
+async def append_transactions(
+    connection: AsyncConnection[Any],
+    topic: str,
+    transactions: Sequence[Sequence[Message]],
+    *,
+    group_id: str | None = None,
+    cut_off_ms: int | None = None,
+) -> range:
+    """Append several transaction groups at once, each with a transaction id of its own."""
+    messages = list(itertools.chain.from_iterable(transactions))
+    sizes = [len(transaction) for transaction in transactions if transaction]
+    return await execute(connection, Append(topic, messages, sizes, group_id, cut_off_ms))
+
+
+async def append_to_topics(
+    connection: AsyncConnection[Any],
+    messages_by_topic: Mapping[str, Sequence[Message]],
+    *,
+    cut_off_ms: int | None = None,
+) -> dict[str, range]:
+    """Append to several topics, always in the order of their names: two who do so can't wait for each other."""
+    return {
+        topic: await append(connection, topic, messages_by_topic[topic], cut_off_ms=cut_off_ms)
+        for topic in sorted(messages_by_topic)
+    }
+
+
+async def execute(connection: AsyncConnection[Any], request: Append) -> range:
+    if not request.messages:
+        return range(0)
+    if request.is_small:
+        async with connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(QUERIES["append_rows"], request.insert_parameters())
+            return request.offsets(await cursor.fetchone())
+    # Without a transaction around both, the counter's lock would be gone before the COPY comes.
+    async with connection.transaction():
+        return await _copy(connection, request)
+
+
+async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
+    count, sizes = len(request.messages), request.group_sizes
+    host_ids = list({message.tenant for message in request.messages})
+    own_ids = None if sizes is None else [uuid.uuid4() for _ in sizes]
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(
+            QUERIES["reserve"],
+            {
+                "topic": request.topic,
+                "count": count,
+                "own_transaction_id": own_ids[0] if own_ids else None,
+                "cut_off_ms": request.cut_off_ms,
+                "host_ids": host_ids,
+            },
+        )
+        row = await cursor.fetchone()
+        offsets = request.offsets(row)
+        assert row is not None  # noqa: S101  (or offsets() would have raised)
+        topic_id, first, transaction_id, partitions = row
+        partition_of = dict(zip(host_ids, partitions, strict=True))
+        if own_ids is None or sizes is None:
+            id_bytes: Iterable[bytes] = itertools.repeat(transaction_id.bytes, count)
+            lasts: Iterable[int] = itertools.repeat(offsets[-1], count)
+        else:
+            id_bytes = _repeated([own.bytes for own in own_ids], sizes)
+            lasts = _repeated((first - 1 + position for position in itertools.accumulate(sizes)), sizes)
+        async with cursor.copy(QUERIES["copy_rows"]) as copy:
+            copy.set_types(_COPY_TYPES)
+            for message, offset, own_id, last in zip(request.messages, offsets, id_bytes, lasts, strict=True):
+                await copy.write_row(
+                    (
+                        topic_id,
+                        partition_of[message.tenant],
+                        offset,
+                        last,
+                        own_id,
+                        message.tenant,
+                        message.key,
+                        message.data,
+                        _attributes_jsonb(message),
+                        request.group_id,
+                    )
+                )
+    return offsets
+
+
+def _attributes_text(message: Message) -> str | None:
+    return msgspec.json.encode(message.attributes).decode() if message.attributes else None
+
+
+def _attributes_jsonb(message: Message) -> bytes:
+    return _JSONB_VERSION + msgspec.json.encode(message.attributes) if message.attributes else _NO_ATTRIBUTES
+
+
+def _repeated(values: Iterable[T], counts: Iterable[int]) -> Iterable[T]:
+    """Each value as often as its count says."""
+    return itertools.chain.from_iterable(map(itertools.repeat, values, counts))

@@ -1,0 +1,44 @@
+-- Appending to the log. Offsets are reserved and rows inserted in the caller's transaction, as late in it as can be.
+
+-- name: append_rows
+-- Few messages: one round trip for all, and in autocommit a transaction of its own.
+WITH reserved AS MATERIALIZED (
+    SELECT * FROM clientmgr.reserve_offsets(
+        %(topic)s::text, %(count)s::bigint, %(own_transaction_id)s::uuid, %(cut_off_ms)s::integer
+    )
+), appended AS (
+    INSERT INTO clientmgr.outbox_message_t (
+        topic_id, partition_id, c_offset, tx_last_offset, transaction_id, host_id, user_id, payload, attributes, group_id
+    )
+    SELECT
+        r.topic_id,
+        clientmgr.partition_of(m.host_id, r.total_partitions),
+        r.first_offset + m.position - 1,
+        r.first_offset + coalesce(m.last_position, %(count)s::bigint) - 1,
+        coalesce(m.transaction_id, r.transaction_id),
+        m.host_id, m.user_id, m.payload, coalesce(m.attributes::jsonb, '{}'), %(group_id)s::text
+    FROM reserved AS r
+    CROSS JOIN unnest(
+        %(host_ids)b::text[], %(user_ids)b::text[], %(payloads)b::bytea[], %(attributes)b::text[],
+        %(transaction_ids)b::uuid[], %(last_positions)b::bigint[]
+    ) WITH ORDINALITY AS m (host_id, user_id, payload, attributes, transaction_id, last_position, position)
+    WHERE r.topic_id IS NOT NULL
+)
+SELECT topic_id, first_offset FROM reserved;
+
+-- name: reserve
+-- Many messages: the offsets, and the partition of each tenant, for the COPY that follows.
+SELECT
+    topic_id, first_offset, transaction_id,
+    ARRAY(
+        SELECT clientmgr.partition_of(t.host_id, total_partitions)
+        FROM unnest(%(host_ids)s::text[]) WITH ORDINALITY AS t (host_id, position) ORDER BY t.position
+    )
+FROM clientmgr.reserve_offsets(
+    %(topic)s::text, %(count)s::bigint, %(own_transaction_id)s::uuid, %(cut_off_ms)s::integer
+);
+
+-- name: copy_rows
+COPY clientmgr.outbox_message_t (
+    topic_id, partition_id, c_offset, tx_last_offset, transaction_id, host_id, user_id, payload, attributes, group_id
+) FROM STDIN (FORMAT binary);
