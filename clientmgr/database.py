@@ -1,6 +1,7 @@
 """Where PostgreSQL is and as whom to talk to it: one login, or one per role, and a connection for each kind of work."""
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -8,11 +9,11 @@ from urllib.parse import quote
 import psycopg
 from psycopg import AsyncConnection, Connection
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg_pool import AsyncConnectionPool
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from clientmgr.settings import Settings
 
-# A backend that has touched thousands of tenant schemas has cached them all (165 MB after 2,000): renew it now and then.
+# A backend that has touched thousands of tenant schemas has cached them all (165 MB after 2,000): renew it at times.
 CONNECTION_LIFETIME_S = 1800.0
 
 
@@ -48,7 +49,7 @@ class Database:
 
     def conninfo(self, role: Role) -> str:
         """libpq's connection string for `role`. The role is taken at log-in, so no statement can forget it."""
-        params = conninfo_to_dict(self.role_urls.get(role, self.url))
+        params: dict[str, Any] = conninfo_to_dict(self.role_urls.get(role, self.url))
         options = [str(params.get("options") or "")]
         if role is not Role.OWNER and role not in self.role_urls:
             options.append(f"-c role={role}")
@@ -62,6 +63,20 @@ class Database:
 
     async def connect_async(self, role: Role, *, autocommit: bool = False) -> AsyncConnection[tuple[Any, ...]]:
         return await AsyncConnection.connect(self.conninfo(role), autocommit=autocommit)
+
+    def pool(
+        self, role: Role, *, size: int, configure: Callable[[Connection[Any]], None] | None = None
+    ) -> ConnectionPool[Connection[Any]]:
+        """A pool of autocommit connections for worker threads, open at once: use it as `with`."""
+        return ConnectionPool(
+            self.conninfo(role),
+            min_size=0,
+            max_size=size,
+            max_lifetime=CONNECTION_LIFETIME_S,
+            kwargs={"autocommit": True},
+            configure=configure,
+            open=True,
+        )
 
     def pool_async(self, role: Role, *, size: int, min_size: int = 0) -> AsyncConnectionPool:
         """A pool, not yet open: use it as `async with`."""

@@ -97,19 +97,9 @@ def classify(error: BaseException) -> ErrorKind:
     sqlstate = getattr(error, "sqlstate", None)
     if isinstance(sqlstate, str):
         return _classify_sqlstate(sqlstate)
-    if _is_lost_connection(error):
+    if _is_lost_connection(error) or _is_told_to_come_back(error):
         return ErrorKind.TRANSIENT
-    status = getattr(error, "grpc_status_code", None)
-    if status is None and callable(getattr(error, "code", None)):
-        status = error.code()  # type: ignore[attr-defined]  # grpc.RpcError's way of telling
-    if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
-        return ErrorKind.TRANSIENT
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        aws_code = response.get("Error", {}).get("Code")
-        if aws_code in TRANSIENT_AWS_CODES:
-            return ErrorKind.TRANSIENT
-    if isinstance(error, (UnicodeDecodeError,)):
+    if isinstance(error, UnicodeDecodeError):
         return ErrorKind.PERMANENT
     return ErrorKind.UNFORESEEN
 
@@ -141,3 +131,14 @@ def _is_lost_connection(error: BaseException) -> bool:
             "botocore.HTTPClientError",
         }
     )
+
+
+def _is_told_to_come_back(error: BaseException) -> bool:
+    """A remote service is throttling, restarting or overloaded."""
+    status = getattr(error, "grpc_status_code", None)
+    if status is None and callable(getattr(error, "code", None)):
+        status = error.code()  # type: ignore[attr-defined]  # grpc.RpcError's way of telling
+    if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
+        return True
+    response = getattr(error, "response", None)
+    return isinstance(response, dict) and response.get("Error", {}).get("Code") in TRANSIENT_AWS_CODES

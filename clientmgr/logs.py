@@ -1,4 +1,4 @@
-"""Logging set-up: readable on a terminal, JSON with ECS field names everywhere else. Standard library loggers join in."""
+"""Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in."""
 
 import logging
 import sys
@@ -28,7 +28,7 @@ _ECS_NAMES = {
 def configure_logging(settings: Settings, *, process: str = "clientmgr", stream: TextIO | None = None) -> None:
     """Send all logs, ours and the libraries', to `stream` (standard error) in the format the settings ask for."""
     stream = stream or sys.stderr
-    as_json = settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
+    as_json = logs_as_json(settings, stream)
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
@@ -60,6 +60,23 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=True,
     )
+
+
+def logs_as_json(settings: Settings, stream: TextIO) -> bool:
+    """Whether the log on `stream` is for machines."""
+    return settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
+
+
+def write_line(line: str) -> None:
+    """Write a line that is already in its final form where the log goes."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.acquire()
+            try:
+                handler.stream.write(line + "\n")
+                handler.flush()
+            finally:
+                handler.release()
 
 
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:

@@ -16,7 +16,7 @@ from clientmgr.sqlfiles import Migration, read_migrations, sql_root
 log = get_logger(__name__)
 
 # In the order they build on each other.
-COMPONENTS = ("control", "broker")
+COMPONENTS = ("control", "broker", "gateway")
 
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"
@@ -37,14 +37,12 @@ CREATE TABLE IF NOT EXISTS clientmgr.migrations (
 def migrate_database(database: Database, components: Sequence[str] = COMPONENTS) -> list[str]:
     """Bring the control schema and its kin to their newest version. Returns the names of the files applied."""
     applied: list[str] = []
-    with database.connect(Role.OWNER, autocommit=True) as connection:
-        with connection.transaction():
-            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
-            connection.execute("SET LOCAL client_min_messages = warning")
-            connection.execute(_BOOTSTRAP)
-            for component in components:
-                migrations = read_migrations(sql_root() / component)
-                applied += _apply_pending(connection, component, migrations)
+    with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
+        connection.execute("SET LOCAL client_min_messages = warning")
+        connection.execute(_BOOTSTRAP)
+        for component in components:
+            applied += _apply_pending(connection, component, read_migrations(sql_root() / component))
     for name in applied:
         log.info("migration applied", migration=name)
     return applied

@@ -84,7 +84,9 @@ class Settings(BaseSettings):
     log_format: Literal["auto", "console", "json"] = Field(
         "auto", description="auto: readable on a terminal, JSON in ECS field names otherwise."
     )
-    shutdown_timeout_s: float = Field(20.0, gt=0, description="How long a process may take to stop before it is killed.")
+    shutdown_timeout_s: float = Field(
+        20.0, gt=0, description="How long a process may take to stop before it is killed."
+    )
 
     # Messages
     broker: Literal["postgres", "pubsub"] = Field("postgres", description="The transport that the daemons run on.")
@@ -99,17 +101,23 @@ class Settings(BaseSettings):
         10, ge=1, description="Attempts at a message whose error nobody foresaw before it is dead."
     )
     broker_max_message_bytes: int = Field(
-        8 * 1024 * 1024, ge=1, lt=10_000_000, description="Largest message that may be published; Pub/Sub's own limit is 10 MB."
+        8 * 1024 * 1024,
+        ge=1,
+        lt=10_000_000,
+        description="Largest message that may be published; Pub/Sub's own limit is 10 MB.",
     )
     broker_publish_timeout_ms: int = Field(
-        30_000, ge=0, description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never."
+        30_000,
+        ge=0,
+        description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never.",
     )
     broker_retention_hours: float = Field(
         168.0, ge=0, description="How long a message stays after every group has passed it."
     )
     pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
     pubsub_emulator_host: str = Field(
-        "", description="host:port of a Pub/Sub emulator or of our gateway, as Google's client reads it. Empty: Google's."
+        "",
+        description="host:port of a Pub/Sub emulator or of our gateway, as Google's client reads it. Empty: Google's.",
     )
     pubsub_create_missing: bool = Field(
         True, description="Create missing topics and subscriptions. False: name them and stop."
@@ -122,16 +130,17 @@ class Settings(BaseSettings):
         100 * 1024 * 1024, ge=1, description="Flow control: bytes held by a consumer at once."
     )
     pubsub_dead_letter_topic: str = Field(
-        "", description="Dead-letter topic put on subscriptions that we create. Empty: none, our own error topics serve."
+        "",
+        description="Dead-letter topic put on subscriptions that we create. Empty: none, our own error topics serve.",
     )
     pubsub_max_delivery_attempts: int = Field(
         10, ge=5, le=100, description="Deliveries before Pub/Sub moves a message to the dead-letter topic."
     )
     pubsub_gateway_host: str = Field("127.0.0.1", description="Address that `clientmgr pubsub-gateway` listens on.")
-    pubsub_gateway_port: Port = Field(8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one.")
-    metrics_port: Port = Field(
-        0, description="Port for Prometheus metrics of a daemon, on 127.0.0.1. 0: not served."
+    pubsub_gateway_port: Port = Field(
+        8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one."
     )
+    metrics_port: Port = Field(0, description="Port for Prometheus metrics of a daemon, on 127.0.0.1. 0: not served.")
 
     def effective(self) -> list[tuple[str, str, str]]:
         """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
@@ -139,6 +148,14 @@ class Settings(BaseSettings):
         for name, field in type(self).model_fields.items():
             rows.append((name.upper(), display_value(getattr(self, name)), field.description or ""))
         return rows
+
+    def environment(self) -> dict[str, str]:
+        """These settings as environment variables, secrets included: what a child process of ours is started with."""
+        values = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            values[name.upper()] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        return values
 
 
 def display_value(value: Any) -> str:

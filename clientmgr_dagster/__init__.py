@@ -1,1 +1,8 @@
 """The Dagster code location: a thin shell around `clientmgr`. It never imports `streaming`."""
+
+import warnings
+
+import dagster as dg
+
+# Backfill policies have been in beta for years and are pinned with Dagster's version: no need to be told at each start.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)

@@ -1,1 +1,1 @@
-"""Messages: one interface, two transports. `interface` is all that a worker knows; `postgres` and `pubsub` stand behind it."""
+"""Messages: one interface, two transports. `interface` is all that a worker knows of them."""

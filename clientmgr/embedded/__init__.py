@@ -1,1 +1,1 @@
-"""PostgreSQL, a Redis protocol server and Java for a machine that has none: no Docker, no root, nothing outside one folder."""
+"""PostgreSQL, a Redis protocol server and Java for a machine that has none: no Docker, no root, one folder."""

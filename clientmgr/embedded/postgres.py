@@ -67,18 +67,17 @@ class EmbeddedPostgres(EmbeddedServer):
             self._hand_over(run_as.user)
 
     def _initialise(self, run_as: RunAs) -> None:
-        assert self.password
         if run_as.user is not None:
             self._hand_over(run_as.user)
         # Half an initdb is of no use: build it beside, and let the rename say that it is complete.
         unfinished = self.folder / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
-        arguments = [
+        arguments: list[str | Path] = [
             *run_as.prefix,
             binaries() / "initdb",
             f"--pgdata={unfinished}",
             f"--username={SUPERUSER}",
-            f"--pwfile={self.folder / 'password'}",
+            f"--pwfile={self.password_file}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
             "--locale-provider=builtin",
@@ -87,8 +86,9 @@ class EmbeddedPostgres(EmbeddedServer):
             "--no-instructions",
         ]
         with self.log_file.open("ab") as log:
-            result = subprocess.run(  # noqa: S603
+            result = subprocess.run(
                 arguments,
+                check=False,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 user=run_as.user,
@@ -153,7 +153,7 @@ def run_as_for_postgres() -> RunAs:
         return RunAs()
     prefix = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")
     if shutil.which("unshare"):
-        probe = subprocess.run([*prefix, "true"], capture_output=True)  # noqa: S603
+        probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)
         if probe.returncode == 0:
             return RunAs(prefix=prefix)
     return RunAs(user=NOBODY)

@@ -37,13 +37,17 @@ class EmbeddedServer(abc.ABC):
         return self.folder / "server.log"
 
     @property
-    def password(self) -> str:
-        """Made with the server's data, readable by us alone."""
+    def password_file(self) -> Path:
+        """Made on first use, readable by us alone."""
         file = self.folder / "password"
         if not file.exists() or not file.read_text():
             file.touch(mode=0o600)
             file.write_text(secrets.token_urlsafe(24))
-        return file.read_text()
+        return file
+
+    @property
+    def password(self) -> str:
+        return self.password_file.read_text()
 
     def start(self) -> None:
         """Start the server and wait until it answers. A free port that another program took meanwhile is tried anew."""
@@ -69,7 +73,7 @@ class EmbeddedServer(abc.ABC):
             self._process = None
 
     def crash(self) -> None:
-        """End the server without a chance to tidy up, for tests of recovery. `restart_on_same_port()` brings it back."""
+        """End the server without a chance to tidy up, for tests of recovery; `restart_on_same_port()` undoes it."""
         self._end_leftover(self.crash_signal)
         self.stop()
 
@@ -77,6 +81,8 @@ class EmbeddedServer(abc.ABC):
         """Bring a crashed server back where its clients look for it."""
         self._configured_port = self.port
         self.start()
+
+    restart = restart_on_same_port
 
     def exit_code(self) -> int | None:
         return None if self._process is None else self._process.exit_code()
@@ -136,17 +142,23 @@ def free_port() -> int:
         return port
 
 
+def port_is_free(port: int) -> bool:
+    """Whether a server of ours could listen on `port` now."""
+    try:
+        _bind_once(port)
+    except OSError:
+        return False
+    return True
+
+
 def ensure_port_is_free(port: int, setting: str) -> None:
     """Refuse a configured port that something else listens on, by the name of its setting."""
-    with socket.socket() as probe:
-        # As the servers themselves do: connections of an earlier run in TIME_WAIT do not count as in use.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((LOOPBACK, port))
-        except OSError as error:
-            raise EmbeddedServerError(
-                f"port {port} ({setting}) can't be used: {error.strerror}. Choose another one, or 0 for a free one."
-            ) from None
+    try:
+        _bind_once(port)
+    except OSError as error:
+        raise EmbeddedServerError(
+            f"port {port} ({setting}) can't be used: {error.strerror}. Choose another one, or 0 for a free one."
+        ) from None
 
 
 def ensure_disk_space(folder: Path, minimum_mb: int) -> None:
@@ -159,7 +171,7 @@ def ensure_disk_space(folder: Path, minimum_mb: int) -> None:
 
 
 def package_folder(package: str, setting: str) -> Path:
-    """Where a package that ships binaries is installed. It is not imported: its own start-up code is of no use to us."""
+    """Where a package that ships binaries is installed. It is not imported: its start-up code is of no use to us."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
@@ -180,11 +192,19 @@ def failure_reason(log_file: Path) -> str:
     return tail
 
 
+def _bind_once(port: int) -> None:
+    with socket.socket() as probe:
+        # As the servers themselves do: connections of an earlier run in TIME_WAIT do not count as in use.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((LOOPBACK, port))
+
+
 def _command_line(pid: int) -> str:
     # `ps` rather than /proc: it is on every Unix.
     ps = shutil.which("ps")
     if ps:
-        return subprocess.run([ps, "-ww", "-o", "args=", "-p", str(pid)], capture_output=True, text=True).stdout  # noqa: S603
+        arguments = [ps, "-ww", "-o", "args=", "-p", str(pid)]
+        return subprocess.run(arguments, capture_output=True, text=True, check=False).stdout
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     return ""

@@ -20,8 +20,8 @@ from clientmgr.settings import Settings
 class EmbeddedStack:
     """Starts what no URL is configured for; `settings` then says where everything is.
 
-    The folder's lock is held for as long as the servers run. The kernel releases it however we end, so that a killed run
-    never blocks the next one.
+    The folder's lock is held for as long as the servers run. The kernel releases it however we end, so that a killed
+    run never blocks the next one.
     """
 
     def __init__(self, settings: Settings, *, tuning: PostgresTuning | None = None) -> None:

@@ -62,6 +62,11 @@ class GuardedProcess:
         """The guardian's process id; the child is its only child."""
         return self._guardian.pid
 
+    @property
+    def output(self) -> IO[bytes] | None:
+        """What the child writes, where it was started with `output=subprocess.PIPE`."""
+        return self._guardian.stdout
+
     def exit_code(self) -> int | None:
         """None while it runs; then its code, 128 + n when it ended by signal n."""
         return self._guardian.poll()

@@ -1,7 +1,7 @@
 """A small process between us and one child, so that the child never outlives us.
 
-It runs the child and watches a pipe whose other end we hold. When that end closes, because we asked for a stop or because
-we were killed with SIGKILL, the guardian stops the child. Standard library only: it starts in a few milliseconds.
+It runs the child and watches a pipe whose other end we hold. When that end closes, because we asked for a stop or
+because we were killed with SIGKILL, the guardian stops the child. Standard library only: it starts in no time.
 
 usage: guardian.py CONTROL_FD STOP_SIGNAL GRACE_SECONDS command [argument …]
 """
@@ -58,7 +58,7 @@ def main(arguments: list[str]) -> int:
 
     try:
         # A guardian has one thread and nothing else open: preexec_fn's dangers do not apply.
-        child = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare_child)  # noqa: PLW1509, S603
+        child = subprocess.Popen(command, start_new_session=True, preexec_fn=prepare_child)  # noqa: PLW1509
     except OSError as error:
         print(f"cannot run {command[0]}: {error.strerror}", file=sys.stderr)
         return 127

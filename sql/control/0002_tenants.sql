@@ -16,15 +16,25 @@ CREATE TABLE clientmgr.tenants (
 CREATE INDEX tenants_by_digest ON clientmgr.tenants (schema_digest) WHERE status IN ('activating', 'active');
 CREATE INDEX tenants_by_status ON clientmgr.tenants (status);
 
-CREATE TABLE clientmgr.tenant_migrations (
-    customer_id bigint NOT NULL REFERENCES clientmgr.tenants ON DELETE CASCADE,
-    version integer NOT NULL,
+-- Each tenant migration as it was when first applied to any tenant: a version never stands for two texts.
+CREATE TABLE clientmgr.tenant_migration_files (
+    version integer PRIMARY KEY,
     name text NOT NULL,
     checksum text NOT NULL,
+    UNIQUE (version, checksum)
+);
+
+CREATE TABLE clientmgr.tenant_migrations (
+    customer_id bigint NOT NULL REFERENCES clientmgr.tenants,
+    version integer NOT NULL,
+    checksum text NOT NULL,
     applied_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (customer_id, version)
+    PRIMARY KEY (customer_id, version),
+    FOREIGN KEY (version, checksum) REFERENCES clientmgr.tenant_migration_files (version, checksum)
 );
 
 GRANT SELECT, INSERT, UPDATE ON clientmgr.tenants TO clientmgr_ddl;
-GRANT SELECT, INSERT, UPDATE, DELETE ON clientmgr.tenant_migrations TO clientmgr_ddl;
-GRANT SELECT ON clientmgr.tenants, clientmgr.tenant_migrations TO clientmgr_writer, clientmgr_reader;
+GRANT SELECT, INSERT ON clientmgr.tenant_migration_files TO clientmgr_ddl;
+GRANT SELECT, INSERT, DELETE ON clientmgr.tenant_migrations TO clientmgr_ddl;
+GRANT SELECT ON clientmgr.tenants, clientmgr.tenant_migration_files, clientmgr.tenant_migrations
+    TO clientmgr_writer, clientmgr_reader;

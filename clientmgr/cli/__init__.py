@@ -1,0 +1,60 @@
+"""`clientmgr …`: one module per group of commands. Output for people by default, JSON where `--json` is given.
+
+Exit codes: 0 done; 1 the work failed, in part or whole, or a check found something; 2 wrong usage, input or setting;
+3 a server can't be reached or started; 130 interrupted.
+"""
+
+import sys
+
+import psycopg
+import typer
+
+from clientmgr.cli import audit, config, stack, tenants
+from clientmgr.cli.output import fail
+from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
+
+EXIT_FAILED = 1
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 3
+EXIT_INTERRUPTED = 130
+
+app = typer.Typer(
+    name="clientmgr",
+    help="Client Manager: device data on a multi-tenant push platform, from first registration to proven deletion.",
+    epilog="Exit codes: 0 done, 1 failed or something was found, 2 wrong usage or setting, 3 a server is not there.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+stack.register(app)
+config.register(app)
+app.add_typer(tenants.app, name="tenants")
+app.add_typer(audit.app, name="audit")
+
+
+def main() -> None:
+    """Run a command; an error of ours is a sentence on standard error and an exit code, not a traceback."""
+    try:
+        app()
+    except (InvalidInputError, SettingsError) as error:
+        fail(str(error), EXIT_USAGE)
+    except EmbeddedServerError as error:
+        fail(str(error), EXIT_UNREACHABLE)
+    except ClientManagerError as error:
+        fail(str(error), EXIT_FAILED)
+    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
+        fail(f"{_first_line(error)}: is the control schema there? `clientmgr migrate` makes it", EXIT_FAILED)
+    except psycopg.OperationalError as error:
+        fail(f"PostgreSQL: {_first_line(error)}", EXIT_UNREACHABLE)
+    except psycopg.Error as error:
+        fail(f"PostgreSQL: {_first_line(error)}", EXIT_FAILED)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has seen enough.
+        sys.stderr.close()
+        sys.exit(0)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0]

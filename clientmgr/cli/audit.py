@@ -1,0 +1,63 @@
+"""`clientmgr audit …`: read the audit log and prove that nobody changed it."""
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from clientmgr.audit import PLATFORM, AuditLogger, read_log
+from clientmgr.audit_verification import verify as verify_log
+from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
+from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
+from clientmgr.database import Role
+from clientmgr.tenants.names import parse_customer_id
+
+app = typer.Typer(help="The audit log: list and verify.", no_args_is_help=True)
+
+CustomerOption = Annotated[
+    str | None, typer.Option("--customer", "-c", help="Only this customer's rows; 0 is the platform itself.")
+]
+
+
+@app.command("list")
+def list_command(
+    customer: CustomerOption = None,
+    action: Annotated[str | None, typer.Option(help="Only this action, for example account.delete.")] = None,
+    limit: Annotated[int, typer.Option(min=1, help="At most so many rows.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """List the newest rows of the audit log."""
+    customer_id = _chain(customer)
+    database, _ = open_database()
+    with database.connect(Role.READER) as connection:
+        rows = [
+            {name: value for name, value in asdict(record).items() if name not in {"previous_hash", "key_id"}}
+            for record in read_log(connection, customer_id=customer_id, action=action, limit=limit)
+        ]
+    columns = ["recorded_at", "customer_id", "seq", "actor", "action", "outcome", "rows_affected", "details"]
+    show_rows(rows, columns, as_json=as_json, empty="nothing recorded yet")
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def verify(customer: CustomerOption = None, as_json: JsonOption = False) -> None:
+    """Check every chain of the audit log; exit code 1 and a line for each row that is not as it was written."""
+    customer_id = _chain(customer)
+    database, settings = open_database()
+    with database.connect(Role.READER) as connection:
+        findings = [
+            asdict(finding) for finding in verify_log(connection, AuditLogger.from_settings(settings), customer_id)
+        ]
+    if as_json:
+        print_json({"intact": not findings, "findings": findings})
+    elif findings:
+        show_rows(findings, ["customer_id", "seq", "problem"], as_json=False, empty="")
+    else:
+        console.print("the audit log is intact")
+    if findings:
+        raise typer.Exit(1)
+
+
+def _chain(customer: str | None) -> int | None:
+    if customer is None:
+        return None
+    return PLATFORM if customer == "0" else parse_customer_id(customer, field="--customer")

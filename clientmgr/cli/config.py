@@ -1,0 +1,30 @@
+"""`clientmgr config`: the effective settings. `clientmgr migrate`: the control schema at its newest version."""
+
+import typer
+
+from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
+from clientmgr.migrations import migrate_database
+from clientmgr.settings import load_settings
+
+
+def register(app: typer.Typer) -> None:
+    app.command()(config)
+    app.command()(migrate)
+
+
+def config(as_json: JsonOption = False) -> None:
+    """Print every setting with its effective value and meaning; secrets are hidden."""
+    rows = [
+        {"setting": name, "value": value, "meaning": meaning} for name, value, meaning in load_settings().effective()
+    ]
+    if as_json:
+        print_json({row["setting"]: row["value"] for row in rows})
+    else:
+        show_rows(rows, ["setting", "value", "meaning"], as_json=False, empty="")
+
+
+def migrate() -> None:
+    """Bring the control schema to its newest version. `up` and `demo` do so by themselves."""
+    database, _ = open_database()
+    applied = migrate_database(database)
+    console.print(f"{len(applied)} migrations applied" if applied else "nothing to apply")

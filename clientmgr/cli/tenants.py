@@ -1,0 +1,168 @@
+"""`clientmgr tenants …`: who is registered, and the life of a tenant's schema."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from clientmgr.cli.output import (
+    JsonOption,
+    YesOption,
+    actor,
+    console,
+    open_database,
+    print_json,
+    progress_bar,
+    show_rows,
+)
+from clientmgr.database import Role
+from clientmgr.errors import InvalidInputError
+from clientmgr.tenants.names import CustomerId, parse_customer_id, schema_name
+from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
+from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
+
+app = typer.Typer(help="Tenants: list, activate, migrate, delete.", no_args_is_help=True)
+
+# `-1` is a customer id that we refuse, not an option that click does not know.
+NEGATIVE_NUMBERS_ARE_ARGUMENTS = {"ignore_unknown_options": True}
+
+CustomerIds = Annotated[list[str] | None, typer.Argument(metavar="[CUSTOMER_ID]...", show_default=False)]
+FileOption = Annotated[
+    Path | None, typer.Option("--file", "-f", help="Read customer ids from a file, one a line; - is standard input.")
+]
+
+
+@app.command("list")
+def list_command(
+    status: Annotated[TenantStatus | None, typer.Option(help="Only tenants in this status.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the registered tenants."""
+    database, _ = open_database()
+    with database.connect(Role.READER) as connection:
+        rows = (
+            {
+                "customer_id": tenant.customer_id,
+                "status": tenant.status,
+                "schema_version": tenant.schema_version,
+                "activated_at": tenant.activated_at,
+                "deleted_at": tenant.deleted_at,
+            }
+            for tenant in list_tenants(connection, status)
+        )
+        columns = ["customer_id", "status", "schema_version", "activated_at", "deleted_at"]
+        show_rows(rows, columns, as_json=as_json, empty="no tenants yet: clientmgr tenants activate CUSTOMER_ID")
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def activate(customer_ids: CustomerIds = None, file: FileOption = None, as_json: JsonOption = False) -> None:
+    """Register customers and create their schemas. Activating an active customer changes nothing."""
+    wanted = _customer_ids(customer_ids, file)
+    manager = _manager()
+    with progress_bar("activating", len(wanted)) as progress:
+        results = manager.activate(wanted, actor=actor(), on_result=lambda _: progress.advance(progress.task_ids[0]))
+    _report(results, as_json=as_json)
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def migrate(customer_ids: CustomerIds = None, file: FileOption = None, as_json: JsonOption = False) -> None:
+    """Apply pending migrations to the given tenants, or to all."""
+    chosen = _customer_ids(customer_ids, file) if customer_ids or file else None
+    manager = _manager()
+    with progress_bar("migrating", None) as progress:
+        results = manager.migrate(
+            chosen,
+            actor=actor(),
+            on_start=lambda total: progress.update(progress.task_ids[0], total=total),
+            on_result=lambda _: progress.advance(progress.task_ids[0]),
+        )
+    _report(results, as_json=as_json)
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def delete(customer_id: Annotated[str, typer.Argument()], yes: YesOption = False, as_json: JsonOption = False) -> None:
+    """Delete a customer's account: drop its schema with all devices, and record it in the audit log."""
+    customer = parse_customer_id(customer_id)
+    manager = _manager()
+    if not yes:
+        typer.confirm(f"Drop {schema_name(customer)} with all its devices?", abort=True, err=True)
+    _report([manager.delete(customer, actor=actor())], as_json=as_json)
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def status(
+    customer_id: Annotated[str | None, typer.Argument(show_default=False)] = None, as_json: JsonOption = False
+) -> None:
+    """How many tenants are in which status and behind on migrations; or one tenant in detail."""
+    customer = None if customer_id is None else parse_customer_id(customer_id)
+    database, settings = open_database()
+    manager = TenantSchemaManager(database, settings)
+    with database.connect(Role.READER) as connection:
+        if customer is not None:
+            tenant = find_tenant(connection, customer)
+            if tenant is None:
+                console.print(f"customer {customer} was never activated")
+                raise typer.Exit(1)
+            details: dict[str, Any] = {
+                "customer_id": customer,
+                "status": tenant.status,
+                "schema": schema_name(customer),
+                "schema_version": tenant.schema_version,
+                "newest_version": manager.head_version,
+                "activated_at": tenant.activated_at,
+                "deleted_at": tenant.deleted_at,
+            }
+        else:
+            counts = count_by_status(connection)
+            details = {**{str(status): count for status, count in counts.items()}, "behind": manager.count_behind()}
+    if as_json:
+        print_json(details)
+    else:
+        show_rows([details], list(details), as_json=False, empty="")
+
+
+def _manager() -> TenantSchemaManager:
+    database, settings = open_database()
+    return TenantSchemaManager(database, settings)
+
+
+def _customer_ids(arguments: list[str] | None, file: Path | None) -> list[CustomerId]:
+    texts = list(arguments or [])
+    if file is not None:
+        lines = sys.stdin if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
+        texts += [line.strip() for line in lines if line.strip()]
+    if not texts:
+        raise InvalidInputError("CUSTOMER_ID", "at least one customer id", "")
+    # All of them are checked before anything is done for the first.
+    return [parse_customer_id(text, field="CUSTOMER_ID") for text in texts]
+
+
+def _report(results: list[TenantResult], *, as_json: bool) -> None:
+    """One row each for a few tenants, counts for many, and always every failure with its reason."""
+    failed = [result for result in results if result.change is Change.FAILED]
+    if as_json or len(results) <= 20:
+        rows = [
+            {
+                "customer_id": result.customer_id,
+                "change": result.change.value,
+                "schema_version": result.schema_version,
+                "rows_deleted": result.rows_deleted,
+                "error": result.error,
+            }
+            for result in results
+        ]
+        show_rows(
+            rows,
+            ["customer_id", "change", "schema_version", "rows_deleted", "error"],
+            as_json=as_json,
+            empty="nothing to do",
+        )
+    else:
+        for change in Change:
+            if count := sum(result.change is change for result in results):
+                console.print(f"{count} {change.value}")
+        for result in failed:
+            console.print(f"customer {result.customer_id}: {result.error}", markup=False)
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,73 @@
+"""The programs that make up the system, as `up` runs them. Dagster is started as a program, never imported."""
+
+import os
+import sys
+from pathlib import Path
+
+from clientmgr.database import Database, Role
+from clientmgr.embedded.java import spark_environment
+from clientmgr.errors import SettingsError
+from clientmgr.processes.supervisor import Program
+from clientmgr.settings import Settings
+
+DAGSTER_SCHEMA = "dagster"
+
+
+def all_programs(settings: Settings, *, log_format: str) -> list[Program]:
+    """What runs besides the servers, in the order it is started."""
+    environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
+    return dagster_programs(settings, environment)
+
+
+def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
+    """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    home = settings.data_dir.resolve() / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
+    dagster_environment = {
+        **environment,
+        **spark_environment(settings),
+        "DAGSTER_HOME": str(home),
+        "DAGSTER_POSTGRES_URL": dagster_database_url(settings),
+        "DAGSTER_ARTIFACTS_DIR": str(home),
+        # Ten times cheaper materialisation events.
+        "DAGSTER_EVENT_BATCH_SIZE": "500",
+        "PYTHONUNBUFFERED": "1",
+    }
+    workspace = str(config_file("workspace.yaml"))
+    # At its info level the daemon tells every five seconds that no sensor has news.
+    log_options = ["--log-format", "json", "--log-level", settings.log_level.replace("info", "warning")]
+    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port)]
+    return [
+        Program(
+            name,
+            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
+            dagster_environment,
+            grace_seconds=settings.shutdown_timeout_s,
+        )
+        for name, module, arguments in [
+            ("dagster-daemon", "dagster._daemon", ["run"]),
+            ("dagster-webserver", "dagster_webserver", webserver_options),
+        ]
+    ]
+
+
+def dagster_database_url(settings: Settings) -> str:
+    return settings.dagster_database_url or Database.from_settings(settings).url_in_schema(DAGSTER_SCHEMA)
+
+
+def prepare_dagster_storage(settings: Settings) -> None:
+    """Make the schema that Dagster's own tables live in."""
+    if not settings.dagster_database_url:
+        with Database.from_settings(settings).connect(Role.OWNER, autocommit=True) as connection:
+            connection.execute("SET client_min_messages = warning")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {DAGSTER_SCHEMA}")
+
+
+def config_file(name: str) -> Path:
+    """`workspace.yaml` or `dagster.yaml`: at the checkout's root, or inside the installed package."""
+    package = Path(__file__).resolve().parent.parent
+    for candidate in (package / "_config" / name, package.parent / name):
+        if candidate.is_file():
+            return candidate
+    raise SettingsError(f"{name} is missing: looked in {package / '_config'} and {package.parent}")

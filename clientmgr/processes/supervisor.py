@@ -1,0 +1,149 @@
+"""Keeps processes running: starts them in order, restarts one that dies with backoff, stops them in reverse order."""
+
+import contextlib
+import json
+import logging
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from clientmgr.errors import ClientManagerError
+from clientmgr.logs import get_logger, write_line
+from clientmgr.processes.guarded import GuardedProcess
+
+log = get_logger(__name__)
+
+FIRST_RESTART_DELAY_S = 1.0
+LONGEST_RESTART_DELAY_S = 60.0
+HEALTHY_AFTER_S = 60.0
+"""A process that ran this long has recovered: its next failure starts with the shortest delay again."""
+LOOK_EVERY_S = 0.2
+
+
+class Supervised(Protocol):
+    """What can be kept running. The embedded servers are such, and so is a `Program`."""
+
+    name: str
+
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+
+    def restart(self) -> None:
+        """Start it again after it died."""
+
+    def stop(self) -> object: ...
+
+
+@dataclass
+class Program:
+    """A command that is to run for as long as we do. Its output goes line by line to our log, under its name."""
+
+    name: str
+    command: Sequence[str | Path]
+    env: Mapping[str, str]
+    grace_seconds: float = 20.0
+
+    def __post_init__(self) -> None:
+        self._process: GuardedProcess | None = None
+        self._reader: threading.Thread | None = None
+
+    def start(self) -> None:
+        process = GuardedProcess(
+            self.name, self.command, env=self.env, output=subprocess.PIPE, grace_seconds=self.grace_seconds
+        )
+        self._process = process
+        self._reader = threading.Thread(target=self._forward_output, args=(process,), daemon=True)
+        self._reader.start()
+
+    restart = start
+
+    def exit_code(self) -> int | None:
+        return None if self._process is None else self._process.exit_code()
+
+    def request_stop(self) -> None:
+        """Ask it to stop, without waiting."""
+        if self._process is not None:
+            self._process.request_stop()
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+        if self._reader is not None:
+            self._reader.join(timeout=5)
+
+    def _forward_output(self, process: GuardedProcess) -> None:
+        if process.output is None:
+            return
+        with process.output as lines:
+            for line in lines:
+                forward_line(self.name, line.decode(errors="replace").rstrip())
+
+
+def forward_line(name: str, line: str) -> None:
+    """A child's line in our log: one of our own records as it is, another's under the child's name."""
+    if line.startswith("{"):
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if "ecs.version" in record:
+                write_line(line)
+                return
+            if "event" in record:  # structlog's JSON, which Dagster writes
+                level = logging.getLevelNamesMapping().get(str(record.get("level", "")).upper(), logging.INFO)
+                get_logger(name).log(level, record["event"])
+                return
+    if line:
+        get_logger(name).info(line)
+
+
+class Supervisor:
+    """Watches what it was given until it is told to stop."""
+
+    def __init__(self, watched: Iterable[Supervised]) -> None:
+        self._watched = [_Watch(item) for item in watched]
+
+    def run(self, stop: threading.Event) -> None:
+        """Restart what dies, until `stop` is set. It does not stop anything: their owners do, in their order."""
+        while not stop.wait(LOOK_EVERY_S):
+            for watch in self._watched:
+                watch.look(time.monotonic())
+
+
+class _Watch:
+    """One process: whether it runs, since when, and when to try again."""
+
+    def __init__(self, item: Supervised) -> None:
+        self._item = item
+        self._delay_s = FIRST_RESTART_DELAY_S
+        self._running_since = time.monotonic()
+        self._restart_at: float | None = None
+
+    def look(self, now: float) -> None:
+        if self._restart_at is not None:
+            if now >= self._restart_at:
+                self._restart(now)
+            return
+        code = self._item.exit_code()
+        if code is None:
+            if now - self._running_since > HEALTHY_AFTER_S:
+                self._delay_s = FIRST_RESTART_DELAY_S
+            return
+        self._schedule(now, f"exit code {code}" if code < 128 else f"signal {code - 128}")
+
+    def _schedule(self, now: float, cause: str) -> None:
+        log.error("process died", name=self._item.name, cause=cause, restart_in_s=self._delay_s)
+        self._restart_at = now + self._delay_s
+        self._delay_s = min(self._delay_s * 2, LONGEST_RESTART_DELAY_S)
+
+    def _restart(self, now: float) -> None:
+        self._restart_at = None
+        try:
+            self._item.restart()
+        except (ClientManagerError, OSError) as error:
+            self._schedule(now, str(error))
+            return
+        self._running_since = time.monotonic()
+        log.info("process restarted", name=self._item.name)

@@ -1,0 +1,65 @@
+"""Who is a customer: reads of `clientmgr.tenants`. Whatever changes a tenant is the schema manager's."""
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from clientmgr.errors import TenantUnavailableError, UnknownTenantError
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId
+
+_QUERIES = named_queries("control/queries/tenants.sql")
+
+
+class TenantStatus(enum.StrEnum):
+    """Where a tenant is in its life."""
+
+    ACTIVATING = "activating"
+    ACTIVE = "active"
+    DELETING = "deleting"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A registered customer."""
+
+    customer_id: CustomerId
+    status: str
+    schema_version: int
+    schema_digest: str
+    activated_at: datetime | None
+    deleted_at: datetime | None
+
+
+def find_tenant(connection: Connection[Any], customer_id: CustomerId) -> Tenant | None:
+    with connection.cursor(row_factory=class_row(Tenant)) as cursor:
+        return cursor.execute(_QUERIES["get"], {"customer_id": customer_id}).fetchone()
+
+
+def list_tenants(connection: Connection[Any], status: TenantStatus | None = None) -> Iterator[Tenant]:
+    with connection.cursor(row_factory=class_row(Tenant)) as cursor:
+        yield from cursor.execute(_QUERIES["list"], {"status": status})
+
+
+def count_by_status(connection: Connection[Any]) -> dict[TenantStatus, int]:
+    counted = {TenantStatus(status): count for status, count in connection.execute(_QUERIES["status_counts"])}
+    return {status: counted.get(status, 0) for status in TenantStatus}
+
+
+def ensure_usable(customer_id: CustomerId, status: str | None) -> None:
+    """Raise what an event for this tenant must fail with: wait while it is being activated, give up when it is gone."""
+    match status:
+        case TenantStatus.ACTIVE:
+            return
+        case TenantStatus.ACTIVATING:
+            raise TenantUnavailableError(f"customer {customer_id} is still being activated")
+        case TenantStatus.DELETING | TenantStatus.DELETED:
+            raise UnknownTenantError(f"customer {customer_id} is deleted")
+        case _:
+            raise UnknownTenantError(f"customer {customer_id} was never activated")

@@ -1,0 +1,281 @@
+"""Creates, migrates and drops tenant schemas: one transaction per tenant, many tenants at once, one failure its own."""
+
+import enum
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.database import Database, Role
+from clientmgr.errors import ClientManagerError, MigrationError, TransientError
+from clientmgr.migrations import pending
+from clientmgr.settings import Settings
+from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.tenants.names import CustomerId, parse_customer_id, quoted_schema, schema_name
+from clientmgr.tenants.registry import Tenant, TenantStatus
+
+_QUERIES = named_queries("control/queries/tenants.sql")
+SCHEMA_PLACEHOLDER = ':"schema"'
+
+
+class Change(enum.StrEnum):
+    """What became of a tenant."""
+
+    CREATED = "created"
+    MIGRATED = "migrated"
+    UNCHANGED = "unchanged"
+    DROPPED = "dropped"
+    ALREADY_ABSENT = "already absent"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class TenantResult:
+    """The outcome for one tenant; `error` says why it failed."""
+
+    customer_id: CustomerId
+    change: Change
+    schema_version: int = 0
+    rows_deleted: int | None = None
+    error: str | None = None
+
+
+OnResult = Callable[[TenantResult], None]
+
+
+class TenantSchemaManager:
+    """The one place that changes tenant schemas. Safe to call from several processes for the same tenants."""
+
+    def __init__(self, database: Database, settings: Settings, *, migrations_folder: Path | None = None) -> None:
+        self._database = database
+        self._connections = settings.tenant_connections
+        self._lock_timeout_ms = settings.tenant_lock_timeout_ms
+        self._audit = AuditLogger.from_settings(settings)
+        self._migrations = read_migrations(migrations_folder or sql_root() / "tenant")
+        self._digests = _cumulative_digests(self._migrations)
+
+    @property
+    def head_version(self) -> int:
+        return self._migrations[-1].version
+
+    @property
+    def head_digest(self) -> str:
+        return self._digests[-1]
+
+    def activate(
+        self, customer_ids: Iterable[object], *, actor: str, on_result: OnResult | None = None
+    ) -> list[TenantResult]:
+        """Register customers and create their schemas. Already active ones are left as they are (or migrated)."""
+        wanted = sorted({parse_customer_id(customer_id) for customer_id in customer_ids})
+        with self._connect() as connection, connection.transaction():
+            self._ensure_files_unedited(connection)
+            connection.execute(_QUERIES["register"], {"customer_ids": wanted})
+        return self._for_each(wanted, lambda c, customer_id: self._bring_to_head(c, customer_id, actor), on_result)
+
+    def migrate(
+        self,
+        customer_ids: Iterable[object] | None = None,
+        *,
+        actor: str,
+        on_start: Callable[[int], None] | None = None,
+        on_result: OnResult | None = None,
+    ) -> list[TenantResult]:
+        """Apply what is pending, for the given tenants or for all. Nothing pending costs one query in all."""
+        chosen = None if customer_ids is None else {parse_customer_id(customer_id) for customer_id in customer_ids}
+        with self._connect() as connection:
+            rows = connection.execute(_QUERIES["not_at_head"], {"head": self.head_digest}).fetchall()
+            behind = sorted(CustomerId(row[0]) for row in rows if chosen is None or row[0] in chosen)
+            if behind:
+                self._ensure_files_unedited(connection)
+        if on_start is not None:
+            on_start(len(behind))
+        return self._for_each(behind, lambda c, customer_id: self._bring_to_head(c, customer_id, actor), on_result)
+
+    def count_behind(self) -> int:
+        """How many registered tenants are not at the newest version."""
+        with self._connect() as connection:
+            return len(connection.execute(_QUERIES["not_at_head"], {"head": self.head_digest}).fetchall())
+
+    def delete(self, customer_id: object, *, actor: str) -> TenantResult:
+        """Drop a customer's schema. The intent is recorded before, the result after; absent is a result too."""
+        customer = parse_customer_id(customer_id)
+        with self._connect() as connection:
+            with connection.transaction():
+                self._lock(connection, customer)
+                connection.execute(_QUERIES["set_deleting"], {"customer_id": customer})
+                self._record(connection, customer, actor, "account.delete", "intended")
+            try:
+                with connection.transaction():
+                    return self._drop(connection, customer, actor)
+            except psycopg.Error as error:
+                self._record_failure(connection, customer, actor, error)
+                return TenantResult(customer, Change.FAILED, error=_explain(error))
+
+    def _bring_to_head(self, connection: Connection[Any], customer_id: CustomerId, actor: str) -> TenantResult:
+        with connection.transaction():
+            tenant = self._lock(connection, customer_id)
+            if tenant is None or tenant.status not in (TenantStatus.ACTIVATING, TenantStatus.ACTIVE):
+                state = "not registered" if tenant is None else f"{tenant.status}"
+                raise TransientError(f"customer {customer_id} is {state}: its schema is not touched")
+            if tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest:
+                return TenantResult(customer_id, Change.UNCHANGED, tenant.schema_version)
+            self._ensure_known_version(tenant)
+            todo = self._migrations[tenant.schema_version :]
+            # One simple query for all of it: a round trip per tenant, however many files there are.
+            connection.execute(self._ddl(customer_id, todo, create=tenant.schema_version == 0))
+            self._record_applied(connection, customer_id, todo)
+            created = tenant.status == TenantStatus.ACTIVATING
+            self._record(
+                connection,
+                customer_id,
+                actor,
+                "tenant.activate" if created else "tenant.migrate",
+                "created" if created else "migrated",
+                schema_version=self.head_version,
+            )
+        return TenantResult(customer_id, Change.CREATED if created else Change.MIGRATED, self.head_version)
+
+    def _drop(self, connection: Connection[Any], customer_id: CustomerId, actor: str) -> TenantResult:
+        self._lock(connection, customer_id)
+        name = schema_name(customer_id)
+        exists = _value(connection, "schema_exists", schema=name)
+        rows_deleted = None
+        if exists:
+            if _value(connection, "devices_exist", devices=f"{name}.devices"):
+                counted = connection.execute(f"SELECT count(*) FROM {quoted_schema(customer_id)}.devices").fetchone()
+                rows_deleted = counted[0] if counted else None
+            connection.execute(f"DROP SCHEMA {quoted_schema(customer_id)} CASCADE")
+        connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer_id})
+        connection.execute(_QUERIES["set_deleted"], {"customer_id": customer_id})
+        change = Change.DROPPED if exists else Change.ALREADY_ABSENT
+        self._record(connection, customer_id, actor, "account.delete", change.value, rows_affected=rows_deleted)
+        return TenantResult(customer_id, change, rows_deleted=rows_deleted)
+
+    def _for_each(
+        self,
+        customer_ids: Sequence[CustomerId],
+        work: Callable[[Connection[Any], CustomerId], TenantResult],
+        on_result: OnResult | None,
+    ) -> list[TenantResult]:
+        """Run `work` for every tenant over a few connections. A tenant that fails is a result like any other."""
+        results: list[TenantResult] = []
+        workers = min(self._connections, len(customer_ids))
+        if workers == 0:
+            return results
+        with (
+            self._database.pool(Role.DDL, size=workers, configure=self._configure) as pool,
+            ThreadPoolExecutor(workers) as executor,
+        ):
+
+            def run(customer_id: CustomerId) -> TenantResult:
+                try:
+                    with pool.connection() as connection:
+                        return work(connection, customer_id)
+                except (psycopg.Error, ClientManagerError) as error:
+                    return TenantResult(customer_id, Change.FAILED, error=_explain(error))
+
+            futures = [executor.submit(run, customer_id) for customer_id in customer_ids]
+            try:
+                for future in as_completed(futures):
+                    results.append(future.result())
+                    if on_result is not None:
+                        on_result(results[-1])
+            except BaseException:
+                executor.shutdown(wait=True, cancel_futures=True)
+                raise
+        return sorted(results, key=lambda result: result.customer_id)
+
+    def _connect(self) -> Connection[Any]:
+        connection = self._database.connect(Role.DDL, autocommit=True)
+        self._configure(connection)
+        return connection
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
+
+    def _lock(self, connection: Connection[Any], customer_id: CustomerId) -> Tenant | None:
+        with connection.cursor(row_factory=class_row(Tenant)) as cursor:
+            return cursor.execute(_QUERIES["lock"], {"customer_id": customer_id}).fetchone()
+
+    def _ensure_files_unedited(self, connection: Connection[Any]) -> None:
+        recorded = [(row[0], row[1], row[2]) for row in connection.execute(_QUERIES["applied_files"])]
+        if new := pending(recorded, self._migrations, "sql/tenant"):
+            connection.execute(_QUERIES["record_files"], _file_columns(new))
+
+    def _ensure_known_version(self, tenant: Tenant) -> None:
+        known = self._digests[tenant.schema_version] if tenant.schema_version < len(self._digests) else None
+        if tenant.schema_digest != known:
+            raise MigrationError(
+                f"{schema_name(tenant.customer_id)} is at version {tenant.schema_version}, unknown to this release"
+            )
+
+    def _ddl(self, customer_id: CustomerId, migrations: Sequence[Migration], *, create: bool) -> bytes:
+        schema = quoted_schema(customer_id)
+        parts = [f"CREATE SCHEMA {schema};"] if create else []
+        parts += [migration.sql.replace(SCHEMA_PLACEHOLDER, schema) for migration in migrations]
+        return "\n".join(parts).encode()
+
+    def _record_applied(
+        self, connection: Connection[Any], customer_id: CustomerId, migrations: Sequence[Migration]
+    ) -> None:
+        connection.execute(_QUERIES["record_migrations"], {"customer_id": customer_id, **_file_columns(migrations)})
+        head = {"customer_id": customer_id, "version": self.head_version, "digest": self.head_digest}
+        connection.execute(_QUERIES["set_at_head"], head)
+
+    def _record(
+        self,
+        connection: Connection[Any],
+        customer_id: CustomerId,
+        actor: str,
+        action: str,
+        outcome: str,
+        *,
+        rows_affected: int | None = None,
+        **details: str | int,
+    ) -> None:
+        entry = AuditEntry(customer_id, actor, action, outcome, rows_affected=rows_affected, details=details)
+        self._audit.append(connection, [entry])
+
+    def _record_failure(
+        self, connection: Connection[Any], customer_id: CustomerId, actor: str, error: psycopg.Error
+    ) -> None:
+        """The tenant stays `deleting`; asking again goes on where this ended."""
+        if connection.broken:
+            connection = self._connect()
+        with connection.transaction():
+            self._record(connection, customer_id, actor, "account.delete", "failed", error=_explain(error))
+
+
+def _cumulative_digests(migrations: Sequence[Migration]) -> list[str]:
+    """The digest of the first n files, for n = 0, 1, …: equal digests mean the same files with the same contents."""
+    digests = [""]
+    for migration in migrations:
+        digests.append(hashlib.sha256(f"{digests[-1]}{migration.checksum}".encode()).hexdigest())
+    return digests
+
+
+def _file_columns(migrations: Sequence[Migration]) -> dict[str, list[Any]]:
+    return {
+        "versions": [migration.version for migration in migrations],
+        "names": [migration.name for migration in migrations],
+        "checksums": [migration.checksum for migration in migrations],
+    }
+
+
+def _value(connection: Connection[Any], query: str, **parameters: Any) -> Any:
+    row = connection.execute(_QUERIES[query], parameters).fetchone()
+    return row[0] if row else None
+
+
+def _explain(error: Exception) -> str:
+    """The error in one line, for a table or a log."""
+    text = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
+    sqlstate = getattr(error, "sqlstate", None)
+    return f"{text} ({sqlstate})" if sqlstate else text

@@ -1,0 +1,1 @@
+"""One folder per subject; each holds its assets, checks, sensors and schedules together."""

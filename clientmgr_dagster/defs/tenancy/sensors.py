@@ -1,0 +1,50 @@
+"""Keeps the `tenants` partitions equal to the registry, and asks for the schema of each tenant new to Dagster."""
+
+import dagster as dg
+
+from clientmgr.database import Role
+from clientmgr.tenants.registry import TenantStatus, list_tenants
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.resources import TenantsResource
+
+# So many in one evaluation at the most: a sensor has a minute, and the next one goes on.
+CHANGES_PER_TICK = 500
+
+
+@dg.sensor(
+    target=[tenant_schema],
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description="Adds a partition for each active tenant, removes those of deleted ones.",
+)
+def tenant_registry_sensor(
+    context: dg.SensorEvaluationContext, tenants: TenantsResource
+) -> dg.SensorResult | dg.SkipReason:
+    """Compare the registry with Dagster's keys. A registry that can't be read is a failed tick, never an empty one."""
+    with tenants.database.connect(Role.READER) as connection:
+        active = {str(tenant.customer_id): tenant for tenant in list_tenants(connection, TenantStatus.ACTIVE)}
+    known = set(context.instance.get_dynamic_partitions("tenants"))
+    added = sorted(active.keys() - known, key=int)[:CHANGES_PER_TICK]
+    removed = sorted(known - active.keys())[:CHANGES_PER_TICK]
+    if not added and not removed:
+        return dg.SkipReason(f"{len(active)} active tenants, all of them known")
+    return dg.SensorResult(
+        dynamic_partitions_requests=[
+            *([tenants_partitions.build_add_request(added)] if added else []),
+            *([tenants_partitions.build_delete_request(removed)] if removed else []),
+        ],
+        run_requests=[_one_run_for(added, activated_at=active[added[0]].activated_at)] if added else [],
+    )
+
+
+def _one_run_for(keys: list[str], *, activated_at: object) -> dg.RunRequest:
+    """One run for all of them: keys added together are neighbours, and a range of neighbours is one run.
+
+    The time of activation is part of the run key, so that a customer who comes back gets a run of its own.
+    """
+    run_key = f"tenant_schema:{keys[0]}:{keys[-1]}:{activated_at}"
+    if len(keys) == 1:
+        return dg.RunRequest(run_key=run_key, partition_key=keys[0])
+    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    return dg.RunRequest(run_key=run_key, tags=tags)

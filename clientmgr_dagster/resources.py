@@ -1,0 +1,25 @@
+"""What assets and sensors are given to work with. Settings come from the environment, as everywhere."""
+
+import functools
+
+import dagster as dg
+
+from clientmgr.database import Database
+from clientmgr.embedded.stack import attach
+from clientmgr.settings import Settings, load_settings
+from clientmgr.tenants.schema_manager import TenantSchemaManager
+
+
+class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
+    """The tenant registry and the schemas behind it."""
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        return attach(load_settings())
+
+    @functools.cached_property
+    def database(self) -> Database:
+        return Database.from_settings(self.settings)
+
+    def schema_manager(self) -> TenantSchemaManager:
+        return TenantSchemaManager(self.database, self.settings)

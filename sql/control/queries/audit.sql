@@ -1,0 +1,44 @@
+-- name: lock_chain
+SELECT seq, hash FROM clientmgr.lock_audit_chain(%(chain)s);
+
+-- name: append
+INSERT INTO clientmgr.audit_log
+    (customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
+     previous_hash, hash)
+SELECT n.customer_id, n.seq, n.recorded_at, n.actor, n.action, n.contact_hash, n.rows_affected, n.outcome, n.details,
+    %(key_id)s, n.previous_hash, n.hash
+FROM unnest(
+    %(customer_id)s::bigint [], %(seq)s::bigint [], %(recorded_at)s::timestamptz [], %(actor)s::text [],
+    %(action)s::text [], %(contact_hash)s::text [], %(rows_affected)s::bigint [], %(outcome)s::text [],
+    %(details)s::jsonb [], %(previous_hash)s::bytea [], %(hash)s::bytea []
+) AS n (customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, previous_hash,
+    hash);
+
+-- name: heads
+SELECT customer_id, seq, hash FROM clientmgr.audit_heads
+WHERE customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL;
+
+-- name: tenants_without_chain
+SELECT t.customer_id FROM clientmgr.tenants AS t
+WHERE (t.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
+    AND t.status IN ('active', 'deleted')
+    AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = t.customer_id)
+ORDER BY t.customer_id;
+
+-- name: read_oldest_first
+SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
+    previous_hash, hash
+FROM clientmgr.audit_log
+WHERE (customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
+    AND (action = %(action)s::text OR %(action)s::text IS NULL)
+ORDER BY customer_id, seq
+LIMIT %(limit)s::bigint;
+
+-- name: read_newest_first
+SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
+    previous_hash, hash
+FROM clientmgr.audit_log
+WHERE (customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
+    AND (action = %(action)s::text OR %(action)s::text IS NULL)
+ORDER BY recorded_at DESC, customer_id, seq DESC
+LIMIT %(limit)s::bigint;
