@@ -33,6 +33,16 @@ CREATE TABLE IF NOT EXISTS clientmgr.migrations (
 );
 """
 
+_DATABASE_GRANTS = """
+DO $$
+BEGIN
+    IF NOT has_database_privilege('clientmgr_ddl', current_database(), 'CREATE') THEN
+        EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', current_database());
+    END IF;
+END
+$$;
+"""
+
 
 def migrate_database(database: Database, components: Sequence[str] = COMPONENTS) -> list[str]:
     """Bring the control schema and its kin to their newest version. Returns the names of the files applied."""
@@ -43,9 +53,15 @@ def migrate_database(database: Database, components: Sequence[str] = COMPONENTS)
         connection.execute(_BOOTSTRAP)
         for component in components:
             applied += _apply_pending(connection, component, read_migrations(sql_root() / component))
+        ensure_database_grants(connection)
     for name in applied:
         log.info("migration applied", migration=name)
     return applied
+
+
+def ensure_database_grants(connection: Connection[Any]) -> None:
+    """Let clientmgr_ddl create schemas here. Neither a dump nor a copy of a database carries that grant with it."""
+    connection.execute(_DATABASE_GRANTS)
 
 
 def pending(recorded: Sequence[tuple[int, str, str]], available: Sequence[Migration], where: str) -> list[Migration]:

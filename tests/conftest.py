@@ -7,10 +7,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from clientmgr.database import Database
+from clientmgr.database import Database, Role
 from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
 from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.migrations import migrate_database
+from clientmgr.migrations import ensure_database_grants, migrate_database
 from clientmgr.settings import Settings, load_settings
 
 # fsync protects from a crash of the machine; the tests only ever crash processes.
@@ -63,7 +63,10 @@ def empty_database(postgres_server: EmbeddedPostgres) -> Iterator[Database]:
 @pytest.fixture
 def database(postgres_server: EmbeddedPostgres, _template: str) -> Iterator[Database]:
     """A database with the control schema and the broker, and no tenant."""
-    yield from _throwaway_database(postgres_server, _template)
+    for database in _throwaway_database(postgres_server, _template):
+        with database.connect(Role.OWNER) as connection:
+            ensure_database_grants(connection)
+        yield database
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ BEGIN
             EXECUTE format('GRANT %I TO CURRENT_USER', wanted);
         END IF;
     END LOOP;
-    EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', current_database());
 END
 $$;
 
