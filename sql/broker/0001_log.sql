@@ -96,10 +96,10 @@ CREATE FUNCTION clientmgr.partition_of(host_id text, total integer) RETURNS inte
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
 RETURN (abs(hashtext(host_id)::bigint) % total)::integer;
 
--- Takes the next `message_count` offsets of a topic and keeps its counter locked until the transaction ends. All null
--- when there is no such topic. own_transaction_id null: the messages belong with all others that this database
--- transaction publishes to the topic, and earlier ones learn here that their transaction ends later. cut_off_ms: how
--- long the transaction may stay idle from here on, for it now holds up everyone who publishes to the topic.
+-- Takes the next `message_count` offsets of a topic and keeps its counter locked until the transaction ends.
+-- own_transaction_id null: the messages belong with all others that this database transaction publishes to the topic,
+-- and earlier ones learn here that their transaction ends later. cut_off_ms: how long the transaction may stay idle
+-- from here on, for it now holds up everyone who publishes to the topic.
 CREATE FUNCTION clientmgr.reserve_offsets(
     topic text, message_count bigint, own_transaction_id uuid, cut_off_ms integer,
     OUT topic_id integer, OUT first_offset bigint, OUT total_partitions integer, OUT transaction_id uuid
@@ -126,6 +126,10 @@ BEGIN
     WHERE c.topic = reserve_offsets.topic
     RETURNING c.id, c.next_offset - message_count, c.total_partitions, c.transaction_id, c.tx_first_offset
     INTO topic_id, first_offset, total_partitions, transaction_id, group_first;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'topic % does not exist', reserve_offsets.topic
+            USING ERRCODE = 'no_data_found', DETAIL = reserve_offsets.topic;
+    END IF;
     IF group_first < first_offset THEN
         UPDATE clientmgr.outbox_message_t AS m SET tx_last_offset = first_offset + message_count - 1
         WHERE m.topic_id = reserve_offsets.topic_id AND m.c_offset >= group_first AND m.c_offset < first_offset;

@@ -3,13 +3,15 @@
 Publish late: from the first append on, the transaction holds up everyone else who publishes to the topic.
 """
 
+import contextlib
 import itertools
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import msgspec
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
@@ -81,12 +83,6 @@ class Append:
             "last_positions": last_positions,
         }
 
-    def offsets(self, row: tuple[Any, ...] | None) -> range:
-        """What a row of `append_rows` or `reserve` tells; a topic that does not exist gives nulls."""
-        if row is None or row[0] is None:
-            raise UnknownTopicError(self.topic)
-        return range(row[1], row[1] + len(self.messages))
-
 
 async def append(
     connection: AsyncConnection[Any],
@@ -132,15 +128,27 @@ async def append_to_topics(
 
 
 async def execute(connection: AsyncConnection[Any], request: Append) -> range:
+    """Do what `request` says and return the messages' offsets."""
     if not request.messages:
         return range(0)
-    if request.is_small:
-        async with connection.cursor(row_factory=tuple_row) as cursor:
-            await cursor.execute(QUERIES["append_rows"], request.insert_parameters())
-            return request.offsets(await cursor.fetchone())
-    # Without a transaction around both, the counter's lock would be gone before the COPY comes.
-    async with connection.transaction():
-        return await _copy(connection, request)
+    with unknown_topic_named():
+        if request.is_small:
+            async with connection.cursor(row_factory=tuple_row) as cursor:
+                await cursor.execute(QUERIES["append_rows"], request.insert_parameters())
+                (first,) = await anext(cursor)
+            return range(first, first + len(request.messages))
+        # Without a transaction around both, the counter's lock would be gone before the COPY comes.
+        async with connection.transaction():
+            return await _copy(connection, request)
+
+
+@contextlib.contextmanager
+def unknown_topic_named() -> Iterator[None]:
+    """Give the database's way of saying that a topic is missing the name that the rest of the program knows."""
+    try:
+        yield
+    except psycopg.errors.NoDataFound as error:
+        raise UnknownTopicError(error.diag.message_detail or "?") from error
 
 
 async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
@@ -158,10 +166,8 @@ async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
                 "host_ids": host_ids,
             },
         )
-        row = await cursor.fetchone()
-        offsets = request.offsets(row)
-        assert row is not None  # noqa: S101  (or offsets() would have raised)
-        topic_id, first, transaction_id, partitions = row
+        topic_id, first, transaction_id, partitions = await anext(cursor)
+        offsets = range(first, first + count)
         partition_of = dict(zip(host_ids, partitions, strict=True))
         if own_ids is None or sizes is None:
             id_bytes: Iterable[bytes] = itertools.repeat(transaction_id.bytes, count)

@@ -22,9 +22,8 @@ WITH reserved AS MATERIALIZED (
         %(host_ids)b::text[], %(user_ids)b::text[], %(payloads)b::bytea[], %(attributes)b::text[],
         %(transaction_ids)b::uuid[], %(last_positions)b::bigint[]
     ) WITH ORDINALITY AS m (host_id, user_id, payload, attributes, transaction_id, last_position, position)
-    WHERE r.topic_id IS NOT NULL
 )
-SELECT topic_id, first_offset FROM reserved;
+SELECT first_offset FROM reserved;
 
 -- name: reserve
 -- Many messages: the offsets, and the partition of each tenant, for the COPY that follows.

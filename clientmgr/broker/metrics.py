@@ -1,0 +1,62 @@
+"""Prometheus metrics of messages, shared by the transports. Counted as a batch is settled, never message by message."""
+
+from typing import Final
+
+from prometheus_client import Counter, Gauge, Histogram
+
+PUBLISHED: Final = Counter("clientmgr_messages_published_total", "Messages published.", ["topic"])
+CONSUMED: Final = Counter("clientmgr_messages_consumed_total", "Messages done with.", ["topic", "subscription"])
+RETRIED: Final = Counter("clientmgr_messages_retried_total", "Messages to come again.", ["topic", "subscription"])
+DEAD: Final = Counter("clientmgr_messages_dead_total", "Messages set aside for good.", ["topic", "subscription"])
+BATCH_FAILURES: Final = Counter(
+    "clientmgr_batch_failures_total", "Batches whose handler failed.", ["topic", "subscription", "kind"]
+)
+
+LAG_MESSAGES: Final = Gauge("clientmgr_subscription_lag_messages", "Messages not yet read.", ["topic", "subscription"])
+LAG_SECONDS: Final = Gauge(
+    "clientmgr_subscription_lag_seconds", "Age of the oldest message not yet read.", ["topic", "subscription"]
+)
+
+BATCH_MESSAGES: Final = Histogram(
+    "clientmgr_batch_messages",
+    "Messages in a batch.",
+    ["topic", "subscription"],
+    buckets=(1, 2, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10_000),
+)
+HANDLING_SECONDS: Final = Histogram(
+    "clientmgr_batch_handling_seconds",
+    "From the batch's claim to its settlement.",
+    ["topic", "subscription"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0),
+)
+
+
+class SubscriptionMetrics:
+    """The metrics of one subscription, looked up once."""
+
+    def __init__(self, topic: str, subscription: str) -> None:
+        self._topic = topic
+        self._subscription = subscription
+        self._consumed = CONSUMED.labels(topic, subscription)
+        self._retried = RETRIED.labels(topic, subscription)
+        self._dead = DEAD.labels(topic, subscription)
+        self._batch_messages = BATCH_MESSAGES.labels(topic, subscription)
+        self._handling = HANDLING_SECONDS.labels(topic, subscription)
+
+    def settled(self, *, done: int, retried: int, dead: int, seconds: float) -> None:
+        self._batch_messages.observe(done + retried + dead)
+        self._handling.observe(seconds)
+        if done:
+            self._consumed.inc(done)
+        if retried:
+            self._retried.inc(retried)
+        if dead:
+            self._dead.inc(dead)
+
+    def failed(self, kind: str) -> None:
+        BATCH_FAILURES.labels(self._topic, self._subscription, kind).inc()
+
+
+def set_lag(topic: str, subscription: str, *, messages: int, seconds: float) -> None:
+    LAG_MESSAGES.labels(topic, subscription).set(messages)
+    LAG_SECONDS.labels(topic, subscription).set(seconds)

@@ -1,0 +1,51 @@
+"""What the handler gets: the messages, the open transaction, and a place to leave messages to publish with it."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import Message, ReceivedMessage
+from clientmgr.broker.postgres.topics import check_message
+
+
+class PostgresBatch:
+    """Implements `interface.Batch`."""
+
+    def __init__(
+        self,
+        subscription: str,
+        messages: Sequence[ReceivedMessage],
+        connection: AsyncConnection[Any],
+        *,
+        max_message_bytes: int,
+    ) -> None:
+        self._subscription = subscription
+        self._messages = messages
+        self._connection = connection
+        self._max_message_bytes = max_message_bytes
+        self._publications: dict[str, list[Message]] = {}
+
+    @property
+    def subscription(self) -> str:
+        return self._subscription
+
+    @property
+    def messages(self) -> Sequence[ReceivedMessage]:
+        return self._messages
+
+    @property
+    def connection(self) -> AsyncConnection[Any]:
+        return self._connection
+
+    @property
+    def publications(self) -> Mapping[str, Sequence[Message]]:
+        """What was left for publishing, by topic."""
+        return self._publications
+
+    def publish(self, topic: str, messages: Sequence[Message]) -> None:
+        for message in messages:
+            check_message(topic, message, self._max_message_bytes)
+        # Kept until the very end: the first append to a topic holds up everyone else who publishes to it.
+        if messages:
+            self._publications.setdefault(topic, []).extend(messages)

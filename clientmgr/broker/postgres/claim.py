@@ -1,0 +1,114 @@
+"""A claimed batch as it comes from the log: its messages, their transaction groups, and where the partition stands.
+
+Pure data and one query; what is done with a batch is decided in `consumer` and `fallback`.
+"""
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+
+from clientmgr.broker.interface import ReceivedMessage
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("broker/queries/consume.sql")
+
+_NO_ATTRIBUTES: Final = MappingProxyType[str, str]({})
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """Who reads what. `group_id` is the subscription's name."""
+
+    group_id: str
+    topic: str
+    topic_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A message and its place in the log."""
+
+    offset: int
+    tx_last_offset: int
+    """The last offset of the transaction that published it; the same for all of one group, and for no other."""
+    failures: int
+    """Deliveries in this batch that ended in an exception."""
+    message: ReceivedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What one look at a partition gave. The partition is ours until the transaction ends."""
+
+    partition_id: int
+    first_offset: int
+    """Where the group stood."""
+    last_offset: int
+    """The last offset looked at: with `records` empty there were only other groups' retries to pass."""
+    records: Sequence[Record]
+
+    @property
+    def messages(self) -> list[ReceivedMessage]:
+        return [record.message for record in self.records]
+
+    @property
+    def failures(self) -> int:
+        """How often its handler has failed so far: the count of the message that failed most."""
+        return max((record.failures for record in self.records), default=0)
+
+    def transaction_groups(self) -> list["Claim"]:
+        """The claim in parts, one for each transaction that published, in their order."""
+        groups = []
+        first_offset = self.first_offset
+        for last_offset, records in itertools.groupby(self.records, key=lambda record: record.tx_last_offset):
+            groups.append(Claim(self.partition_id, first_offset, last_offset, list(records)))
+            first_offset = last_offset + 1
+        return groups
+
+
+async def send_claim(
+    connection: AsyncConnection[Any],
+    subscription: Subscription,
+    *,
+    batch_size: int,
+    only_partition: int | None = None,
+    after_partition: int = -1,
+) -> AsyncCursor[tuple[Any, ...]]:
+    """Send the query that claims a partition. In pipeline mode the cursor has its rows only after the next sync."""
+    cursor = connection.cursor(binary=True, row_factory=tuple_row)
+    return await cursor.execute(
+        QUERIES["claim"],
+        {
+            "group_id": subscription.group_id,
+            "topic_id": subscription.topic_id,
+            "only_partition": only_partition,
+            "after_partition": after_partition,
+            "batch_size": batch_size,
+        },
+    )
+
+
+async def read_claim(cursor: AsyncCursor[tuple[Any, ...]], topic: str) -> Claim | None:
+    """The claim that `send_claim` asked for; None when there was nothing to claim."""
+    rows = await cursor.fetchall()
+    if not rows:
+        return None
+    partition_id, first_offset = rows[0][:2]
+    records = [
+        Record(
+            offset,
+            tx_last,
+            failures,
+            ReceivedMessage(
+                topic, str(message_id), data, tenant, key, attributes or _NO_ATTRIBUTES, attempt, published
+            ),
+        )
+        for _, _, offset, tx_last, message_id, tenant, key, data, attributes, attempt, failures, published in rows
+        if data is not None
+    ]
+    return Claim(partition_id, first_offset, rows[-1][2], records)

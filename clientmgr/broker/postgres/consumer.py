@@ -1,0 +1,231 @@
+"""One consumer: a connection, a batch in hand, and the loop that claims, handles and settles until it is told to stop.
+
+Claim, handler, published messages and offset are one transaction: whatever happens to us, all of it or nothing did.
+"""
+
+import asyncio
+import contextlib
+import random
+import time
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+
+from clientmgr.broker.postgres.claim import QUERIES, Claim, read_claim, send_claim
+from clientmgr.broker.postgres.consumption import Consumption, Handled, backoff_s, reconnect_pause_s
+from clientmgr.broker.postgres.fallback import take_apart
+from clientmgr.broker.postgres.publish import QUERIES as PUBLISH_QUERIES
+from clientmgr.broker.postgres.publish import Append, execute, unknown_topic_named
+from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
+from clientmgr.database import CONNECTION_LIFETIME_S
+from clientmgr.errors import ErrorKind, classify
+from clientmgr.logs import get_logger
+
+log = get_logger(__name__)
+
+# In burst mode: a retry that is due by then is waited for, a later one is left.
+BURST_PATIENCE_S = 1.0
+# Retries that are put back into the log at a time.
+REQUEUE_AT_MOST = 500
+SHORTEST_SLEEP_S = 0.005
+
+
+class Consumer:
+    """Run it once with `run()`. It only ever raises for what no retry can mend, like a missing table."""
+
+    def __init__(self, context: Consumption) -> None:
+        self._context = context
+        self._subscription = context.subscription
+        self._options = context.options
+        # Where to start looking; from there the partitions take turns.
+        self._last_partition = random.randrange(1024)  # noqa: S311
+        self._look_for_due_at = 0.0
+        self._failure_to_note: Claim | None = None
+        self._failed_connections = 0
+
+    async def run(self) -> None:
+        while not self._context.stop.is_set():
+            connection: AsyncConnection[Any] | None = None
+            try:
+                connection = await self._context.connect()
+                if await self._work(connection):
+                    return
+            except Exception as error:
+                lost = connection is None or connection.closed
+                if not lost and classify(error) is not ErrorKind.TRANSIENT:
+                    raise
+                await self._pause(error)
+            finally:
+                if connection is not None:
+                    await connection.close()
+
+    async def _work(self, connection: AsyncConnection[Any]) -> bool:
+        """Handle batches until there is no more to do (True) or the connection is old enough to be renewed (False)."""
+        opened = time.monotonic()
+        if self._failure_to_note is not None:
+            await self._postpone(connection, self._failure_to_note)
+        claim: Claim | None = None
+        while not self._context.stop.is_set():
+            if claim is None:
+                if time.monotonic() - opened > CONNECTION_LIFETIME_S:
+                    return False
+                claim = await self._find_work(connection)
+                if claim is None:
+                    return True
+            self._last_partition = claim.partition_id
+            if self._options.linger_ms and len(claim.records) < self._options.batch_size:
+                claim = await self._linger(connection, claim)
+            claim = await self._handle(connection, claim)
+            self._failed_connections = 0
+        return True
+
+    async def _find_work(self, connection: AsyncConnection[Any]) -> Claim | None:
+        """The next claim, waiting for it if need be. None: we are to stop, or in burst mode there is nothing left."""
+        wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
+        if time.monotonic() >= self._look_for_due_at:
+            await self._requeue_due(connection)
+        while not self._context.stop.is_set():
+            seen_news = wakeups.news(topic_id)
+            async with connection.pipeline():
+                await connection.execute("BEGIN")
+                cursor = await self._send_claim(connection)
+            claim = await read_claim(cursor, self._subscription.topic)
+            if claim is not None:
+                wakeups.wake_one(topic_id)
+                return claim
+            await connection.execute("ROLLBACK")
+            seconds = await self._requeue_due(connection)
+            if self._context.burst and seconds > BURST_PATIENCE_S:
+                return None
+            if seconds > 0.0:
+                wait_s = min(seconds, self._options.wait_period_ms / 1000)
+                await wakeups.sleep(topic_id, seen_news, max(wait_s, SHORTEST_SLEEP_S))
+        return None
+
+    async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
+        """Put due retries back into the log. Returns in how many seconds there will be something to do; 0: at once."""
+        group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
+        cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
+        async with connection.pipeline():
+            await cursors[0].execute(
+                QUERIES["requeue_due"], group | {"topic": self._subscription.topic, "most": REQUEUE_AT_MOST}
+            )
+            await cursors[1].execute(QUERIES["next_retry"], group)
+        (requeued, next_due_s), (next_retry_s,) = [await anext(cursor) for cursor in cursors]
+        wait_period_s = self._options.wait_period_ms / 1000
+        self._look_for_due_at = time.monotonic() + min(
+            wait_period_s, wait_period_s if next_due_s is None else next_due_s
+        )
+        if requeued:
+            return 0.0
+        return min(
+            (max(s, SHORTEST_SLEEP_S) for s in (next_due_s, next_retry_s) if s is not None), default=float("inf")
+        )
+
+    async def _send_claim(
+        self, connection: AsyncConnection[Any], only_partition: int | None = None
+    ) -> AsyncCursor[tuple[Any, ...]]:
+        return await send_claim(
+            connection,
+            self._subscription,
+            batch_size=self._options.batch_size,
+            only_partition=self._options.partition_id if only_partition is None else only_partition,
+            after_partition=self._last_partition,
+        )
+
+    async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:
+        """Give the batch time to fill up. The partition is ours already; looking again shows what has come since."""
+        deadline = time.monotonic() + self._options.linger_ms / 1000
+        wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
+        while len(claim.records) < self._options.batch_size and not self._context.stop.is_set():
+            seconds = deadline - time.monotonic()
+            if seconds <= 0.0:
+                break
+            await wakeups.sleep(topic_id, wakeups.news(topic_id), seconds)
+            cursor = await self._send_claim(connection, claim.partition_id)
+            claim = await read_claim(cursor, self._subscription.topic) or claim
+        return claim
+
+    async def _handle(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
+        """Handle and settle one claim. Returns the next one, if there is, which came with the answer to the COMMIT."""
+        started = time.monotonic()
+        try:
+            handled = await self._context.handle(connection, claim) if claim.records else Handled(Settlement(), {})
+            next_claim = await self._settle(connection, claim, handled)
+        except Exception as error:  # noqa: BLE001  (whatever a handler throws is judged in one place)
+            await self._fail(connection, claim, error)
+            return None
+        if claim.records:
+            self._context.count(handled.settlement, started)
+        return next_claim
+
+    async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled) -> Claim | None:
+        delay_s = handled.settlement.shortest_delay_s()
+        if delay_s is not None:
+            self._look_for_due_at = min(self._look_for_due_at, time.monotonic() + delay_s)
+        claim_next = not self._context.stop.is_set() and time.monotonic() < self._look_for_due_at
+        appends = [
+            Append(topic, handled.publications[topic], cut_off_ms=self._context.cut_off_ms)
+            for topic in sorted(handled.publications)
+        ]
+        all_small = all(append.is_small for append in appends)
+        if not all_small:
+            for append in appends:
+                await execute(connection, append)
+        cursor: AsyncCursor[tuple[Any, ...]] | None = None
+        # One round trip for all. The first statement that fails takes those after it along, the COMMIT included.
+        with unknown_topic_named():
+            async with connection.pipeline():
+                await handled.settlement.send(connection, self._subscription)
+                if all_small:
+                    for append in appends:
+                        await connection.execute(PUBLISH_QUERIES["append_rows"], append.insert_parameters())
+                await send_advance(connection, self._subscription, claim, claim.last_offset + 1)
+                await connection.execute("COMMIT")
+                if claim_next:
+                    await connection.execute("BEGIN")
+                    cursor = await self._send_claim(connection)
+        if cursor is None:
+            return None
+        next_claim = await read_claim(cursor, self._subscription.topic)
+        if next_claim is None:
+            await connection.execute("ROLLBACK")
+        return next_claim
+
+    async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:
+        can_recover = self._context.can_recover(error, claim)
+        self._failure_to_note = claim if can_recover else None
+        await self._roll_back(connection)
+        if can_recover:
+            await self._postpone(connection, claim)
+        else:
+            await take_apart(self._context, connection, claim)
+
+    async def _postpone(self, connection: AsyncConnection[Any], claim: Claim) -> None:
+        await send_postpone(connection, self._subscription, claim, backoff_s(claim.failures))
+        self._failure_to_note = None
+
+    @staticmethod
+    async def _roll_back(connection: AsyncConnection[Any]) -> None:
+        try:
+            await connection.rollback()
+        except psycopg.Error:
+            # It may be half-way through anything: end it, the server then rolls back by itself.
+            await connection.close()
+            raise
+
+    async def _pause(self, error: Exception) -> None:
+        pause_s = reconnect_pause_s(self._failed_connections)
+        self._failed_connections += 1
+        log.warning(
+            "connection lost, trying again",
+            subscription=self._subscription.group_id,
+            error_type=type(error).__name__,
+            error=str(error).strip(),
+            pause_s=round(pause_s, 3),
+        )
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._context.stop.wait()

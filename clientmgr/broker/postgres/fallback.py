@@ -1,0 +1,89 @@
+"""Takes a failed batch apart: each transaction group again by itself, behind a savepoint, so that only the group that
+can't be handled is set aside. Errors that may pass end it early: what was handled until then is kept.
+"""
+
+import time
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
+from clientmgr.broker.postgres.consumption import Consumption, Handled, backoff_s
+from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
+from clientmgr.broker.postgres.topics import require_topics
+
+# More than 64 savepoints in a transaction no longer fit into a backend's shared cache, and every reader gets slow.
+GROUPS_A_COMMIT = 32
+
+
+async def take_apart(context: Consumption, connection: AsyncConnection[Any], failed: Claim) -> None:
+    """Handle the groups of `failed` one by one. The connection has no transaction open, before and after."""
+    more = True
+    while more:
+        await connection.execute("BEGIN")
+        cursor = await send_claim(
+            connection,
+            context.subscription,
+            batch_size=context.options.batch_size,
+            only_partition=failed.partition_id,
+        )
+        claim = await read_claim(cursor, context.subscription.topic)
+        if claim is None or claim.first_offset > failed.last_offset:
+            # Somebody else was quicker, and has taken it from here.
+            await connection.execute("ROLLBACK")
+            return
+        more = await _handle_some_groups(context, connection, claim)
+
+
+async def _handle_some_groups(context: Consumption, connection: AsyncConnection[Any], claim: Claim) -> bool:
+    """Handle up to GROUPS_A_COMMIT groups and commit. False: one of them must wait, and the partition with it."""
+    started = time.monotonic()
+    groups = claim.transaction_groups()
+    settlements: list[Settlement] = []
+    publications: dict[str, list[list[Message]]] = {}
+    new_offset = claim.first_offset
+    waiting: Claim | None = None
+    for group in groups[:GROUPS_A_COMMIT]:
+        handled = await _handle_group(context, connection, group)
+        if handled is None:
+            waiting = group
+            break
+        await handled.settlement.send(connection, context.subscription)
+        settlements.append(handled.settlement)
+        for topic, messages in handled.publications.items():
+            publications.setdefault(topic, []).append(list(messages))
+        new_offset = group.last_offset + 1
+    if len(settlements) == len(groups):
+        new_offset = claim.last_offset + 1
+    for topic in sorted(publications):
+        await append_transactions(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
+    await send_advance(connection, context.subscription, claim, new_offset)
+    if waiting is not None:
+        rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
+        await send_postpone(connection, context.subscription, rest, backoff_s(waiting.failures))
+    await connection.execute("COMMIT")
+    for settlement in settlements:
+        context.count(settlement, started)
+    return waiting is None
+
+
+async def _handle_group(context: Consumption, connection: AsyncConnection[Any], group: Claim) -> Handled | None:
+    """None: the group may succeed later. Whatever a failed handler did in the database is undone."""
+    await connection.execute("SAVEPOINT transaction_group")
+    try:
+        handled = await context.handle(connection, group)
+        # A deferred constraint would speak up only at COMMIT, and would take the other groups with it.
+        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        await require_topics(connection, list(handled.publications))
+        await connection.execute("RELEASE SAVEPOINT transaction_group")
+    except Exception as error:
+        if connection.closed:
+            raise
+        await connection.execute("ROLLBACK TO SAVEPOINT transaction_group")
+        await connection.execute("RELEASE SAVEPOINT transaction_group")
+        if context.can_recover(error, group):
+            return None
+        return Handled(Settlement.all_dead(group, error), {})
+    return handled

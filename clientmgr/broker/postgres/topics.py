@@ -1,0 +1,142 @@
+"""Topics and the groups that read them: names, making, resizing, removing. Rare work, each in its own transaction."""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import tuple_row
+
+from clientmgr.broker.interface import Message, check_publishable
+from clientmgr.broker.postgres.claim import Subscription
+from clientmgr.broker.postgres.publish import UnknownTopicError
+from clientmgr.errors import InvalidInputError, PermanentError, TransientError
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("broker/queries/topics.sql")
+
+# Pub/Sub's rule, so that a topic can move from one transport to the other.
+_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}$")
+MAX_KEY_BYTES: Final = 1024
+
+
+class UnknownSubscriptionError(PermanentError):
+    """Nobody made this subscription."""
+
+    def __init__(self, subscription: str) -> None:
+        super().__init__(f"subscription {subscription} does not exist: make it with ensure_subscription first")
+
+
+class TopicNotDrainedError(TransientError):
+    """The number of partitions can't change while a group has messages of the topic to read."""
+
+    def __init__(self, topic: str, groups: Sequence[str]) -> None:
+        super().__init__(f"topic {topic} can't be resized yet: {', '.join(groups)} must first read it to its end")
+
+
+def check_name(what: str, name: str) -> None:
+    if not _NAME.match(name):
+        raise InvalidInputError(what, "3 to 255 characters of A-Z a-z 0-9 - _ . ~ + %, a letter first", name)
+
+
+def check_message(topic: str, message: Message, max_bytes: int) -> None:
+    """What both transports refuse, and what a text column can't hold."""
+    check_publishable(topic, message, max_bytes)
+    for field, value in (("tenant", message.tenant), ("key", message.key)):
+        try:
+            too_long = len(value.encode()) > MAX_KEY_BYTES
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(field, f"text that UTF-8 can express ({error.reason})", value) from None
+        if too_long or "\0" in value:
+            raise InvalidInputError(field, f"at most {MAX_KEY_BYTES} bytes without NUL", value)
+
+
+async def ensure_topic(connection: AsyncConnection[Any], topic: str, *, total_partitions: int) -> None:
+    check_name("topic", topic)
+    # Looked up first: an INSERT that conflicts uses up an id, and every start of every daemon comes through here.
+    if not await _rows(connection, "topic_exists", topic=topic):
+        await connection.execute(QUERIES["create_topic"], {"topic": topic, "total_partitions": total_partitions})
+
+
+async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: str, *, from_start: bool) -> None:
+    """Register a reader of `topic`, at the oldest message that is kept or at the end. A known one stays where it is."""
+    check_name("subscription", group_id)
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
+        known = await _rows(connection, "group_topic", group_id=group_id)
+        if known:
+            if known[0][0] != topic:
+                raise PermanentError(f"subscription {group_id} reads topic {known[0][0]}, not {topic}")
+            return
+        if not await _rows(connection, "lock_topic_layout", topic=topic):
+            raise UnknownTopicError(topic)
+        await connection.execute(
+            QUERIES["create_group"], {"group_id": group_id, "topic": topic, "from_start": from_start}
+        )
+
+
+async def drop_group(connection: AsyncConnection[Any], group_id: str) -> None:
+    """Forget a group, where it stood and its waiting retries. Its dead letters stay."""
+    async with connection.transaction():
+        await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
+        await connection.execute(QUERIES["drop_group"], {"group_id": group_id})
+
+
+async def pass_offsets(connection: AsyncConnection[Any], group_id: str, next_offsets: Mapping[int, int]) -> None:
+    """Move a group that keeps its own books on, by partition; retention may take what lies before. Never moves back."""
+    await connection.execute(
+        QUERIES["pass_offsets"],
+        {
+            "group_id": group_id,
+            "partition_ids": list(next_offsets),
+            "next_offsets": list(next_offsets.values()),
+        },
+    )
+
+
+async def find_subscription(connection: AsyncConnection[Any], group_id: str) -> Subscription:
+    rows = await _rows(connection, "group_topic", group_id=group_id)
+    if not rows:
+        raise UnknownSubscriptionError(group_id)
+    topic, topic_id = rows[0]
+    return Subscription(group_id, topic, topic_id)
+
+
+async def require_topics(connection: AsyncConnection[Any], topics: Sequence[str]) -> None:
+    """Raise for the first topic that does not exist. Locks nothing."""
+    missing = await _rows(connection, "missing_topics", topics=list(topics))
+    if missing:
+        raise UnknownTopicError(missing[0][0])
+
+
+async def resize_topic(connection: AsyncConnection[Any], topic: str, total_partitions: int) -> None:
+    """Change the number of partitions, or refuse while any group has something of the topic left to read.
+
+    Publishers wait meanwhile: a tenant's messages must not be in two partitions with readers at different places.
+    """
+    if not 1 <= total_partitions <= 1024:
+        raise InvalidInputError("total_partitions", "1 to 1024", total_partitions)
+    async with connection.transaction():
+        if not await _rows(connection, "lock_topic_layout", topic=topic):
+            raise UnknownTopicError(topic)
+        topic_id, next_offset, current = (await _rows(connection, "lock_counter", topic=topic))[0]
+        if current == total_partitions:
+            return
+        try:
+            # A consumer with a batch in hand may be waiting for the counter that is locked here: don't wait for it.
+            await connection.execute(QUERIES["lock_offsets"], {"topic_id": topic_id})
+        except psycopg.errors.LockNotAvailable:
+            raise TopicNotDrainedError(topic, ["a consumer that has a batch in hand"]) from None
+        behind = await _rows(connection, "groups_behind", topic_id=topic_id)
+        if behind:
+            raise TopicNotDrainedError(topic, [group for (group,) in behind])
+        new_layout = {"topic_id": topic_id, "total_partitions": total_partitions, "next_offset": next_offset}
+        for step in ("resize_counter", "move_rows", "move_offsets"):
+            await connection.execute(QUERIES[step], new_layout)
+
+
+async def _rows(connection: AsyncConnection[Any], query: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(QUERIES[query], parameters)
+        return await cursor.fetchall()

@@ -1,0 +1,150 @@
+"""`PostgresBroker`: the `Broker` interface on the log. It owns the connections; the modules beside it do the work."""
+
+import asyncio
+import itertools
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Self
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
+from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.postgres import topics
+from clientmgr.broker.postgres.claim import Subscription
+from clientmgr.broker.postgres.consumer import Consumer
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
+from clientmgr.broker.postgres.group_commit import GroupCommit
+from clientmgr.broker.postgres.publish import append
+from clientmgr.broker.postgres.wakeups import Wakeups
+from clientmgr.database import Database, Role
+from clientmgr.errors import ErrorKind, classify
+from clientmgr.logs import get_logger
+from clientmgr.settings import Settings
+
+log = get_logger(__name__)
+
+
+class PostgresBroker:
+    """Open it with `async with`. All its connections act as the writer role."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self._database = database
+        self._settings = settings
+        self._wakeups = Wakeups(self._connect)
+        self._group_commit = GroupCommit(self._connect_to_publish)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._wakeups.stop()
+        await self._group_commit.close()
+
+    async def ensure_topic(self, topic: str) -> None:
+        async with await self._connect() as connection:
+            await topics.ensure_topic(connection, topic, total_partitions=self._settings.broker_total_partitions)
+
+    async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
+        async with await self._connect() as connection:
+            await topics.ensure_group(connection, subscription, topic, from_start=from_start)
+
+    async def resize_topic(self, topic: str, total_partitions: int) -> None:
+        """See `topics.resize_topic`."""
+        async with await self._connect() as connection:
+            await topics.resize_topic(connection, topic, total_partitions)
+
+    async def publish(
+        self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
+    ) -> None:
+        for message in messages:
+            topics.check_message(topic, message, self._settings.broker_max_message_bytes)
+        if not messages:
+            return
+        if connection is not None:
+            await append(connection, topic, messages, cut_off_ms=self._cut_off_ms)
+        else:
+            await self._group_commit.publish(topic, messages)
+        PUBLISHED.labels(topic).inc(len(messages))
+
+    async def consume(
+        self,
+        subscription: str,
+        handler: Handler,
+        *,
+        options: ConsumerOptions | None = None,
+        stop: asyncio.Event | None = None,
+        burst: bool = False,
+    ) -> ConsumeStats:
+        found = await self._find_subscription(subscription)
+        context = Consumption(
+            found,
+            handler,
+            options or self._default_options(),
+            stop or asyncio.Event(),
+            burst,
+            self._connect,
+            self._wakeups,
+            SubscriptionMetrics(found.topic, subscription),
+            self._settings.broker_max_message_bytes,
+            self._cut_off_ms,
+        )
+        if not burst:
+            self._wakeups.start()
+        await _run_consumers(context)
+        return context.stats
+
+    async def _find_subscription(self, subscription: str) -> Subscription:
+        """A server that is away comes back: a worker that starts before it waits, like one that was there already."""
+        for failures in itertools.count():
+            try:
+                async with await self._connect() as connection:
+                    return await topics.find_subscription(connection, subscription)
+            except (psycopg.Error, OSError) as error:
+                if classify(error) is not ErrorKind.TRANSIENT:
+                    raise
+                log.warning("no connection yet", subscription=subscription, error=str(error).strip())
+                await asyncio.sleep(reconnect_pause_s(failures))
+        raise AssertionError("unreachable")
+
+    def _default_options(self) -> ConsumerOptions:
+        return ConsumerOptions(
+            batch_size=self._settings.broker_batch_size,
+            wait_period_ms=self._settings.broker_wait_period_ms,
+            max_attempts=self._settings.broker_max_attempts,
+        )
+
+    @property
+    def _cut_off_ms(self) -> int | None:
+        return self._settings.broker_publish_timeout_ms or None
+
+    async def _connect(self) -> AsyncConnection[Any]:
+        # Autocommit: BEGIN and COMMIT are sent by us, in the same round trip as what comes before and after them.
+        return await self._database.connect_async(Role.WRITER, autocommit=True)
+
+    async def _connect_to_publish(self) -> AsyncConnection[Any]:
+        connection = await self._connect()
+        await connection.execute(
+            "SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (str(self._cut_off_ms or 0),)
+        )
+        return connection
+
+
+async def _run_consumers(context: Consumption) -> None:
+    """All loops of one `consume` call. One that fails ends the others, as does a cancellation."""
+    tasks = [asyncio.create_task(Consumer(context).run()) for _ in range(context.options.concurrency)]
+    waker = asyncio.create_task(_wake_to_stop(context))
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in (waker, *tasks):
+            task.cancel()
+        await asyncio.gather(waker, *tasks, return_exceptions=True)
+
+
+async def _wake_to_stop(context: Consumption) -> None:
+    await context.stop.wait()
+    context.wakeups.wake_all(context.subscription.topic_id)

@@ -1,0 +1,106 @@
+"""One LISTEN connection for the whole process, and the sleepers it wakes. A lost notification costs a polling interval.
+
+A notification wakes one sleeper of its topic; whoever then finds work wakes the next. So a single message does not
+start a stampede, and a flood of them has everybody up in no time.
+"""
+
+import asyncio
+import collections
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.logs import get_logger
+
+log = get_logger(__name__)
+
+CHANNEL = "event_channel"
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
+
+
+class Wakeups:
+    """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers sleep their full time."""
+
+    def __init__(self, connect: Callable[[], Awaitable[AsyncConnection[Any]]]) -> None:
+        self._connect = connect
+        self._sleepers: dict[int, collections.deque[asyncio.Future[None]]] = collections.defaultdict(collections.deque)
+        self._news: collections.Counter[int] = collections.Counter()
+        self._task: asyncio.Task[None] | None = None
+        self._listening = asyncio.Event()
+
+    def start(self) -> None:
+        if self._task is None:
+            self._task = asyncio.create_task(self._listen(), name="broker wake-ups")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    async def wait_until_listening(self) -> None:
+        await self._listening.wait()
+
+    def news(self, topic_id: int) -> int:
+        """A number that changes whenever the topic may have something new. Read it before looking into the log."""
+        self._sleepers[topic_id]  # from now on the topic counts as one that is read here
+        return self._news[topic_id]
+
+    async def sleep(self, topic_id: int, seen_news: int, seconds: float) -> None:
+        """Sleep until somebody wakes us, `seconds` pass, or at once when there has been news since `seen_news`."""
+        if self._news[topic_id] != seen_news:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers[topic_id].append(sleeper)
+        try:
+            async with asyncio.timeout(seconds):
+                await sleeper
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ValueError):
+                self._sleepers[topic_id].remove(sleeper)
+
+    def wake_one(self, topic_id: int) -> None:
+        """There may be more than one consumer can take: let another one look."""
+        sleepers = self._sleepers[topic_id]
+        while sleepers:
+            sleeper = sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+
+    def wake_all(self, topic_id: int) -> None:
+        self._news[topic_id] += 1
+        while self._sleepers[topic_id]:
+            self.wake_one(topic_id)
+
+    async def _listen(self) -> None:
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                async with await self._connect() as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    pause = FIRST_PAUSE_S
+                    self._listening.set()
+                    # What was published before the LISTEN, or while there was none, told nobody.
+                    for topic_id in list(self._sleepers):
+                        self.wake_all(topic_id)
+                    async for notification in connection.notifies():
+                        self._heard(notification.payload)
+            except (psycopg.Error, OSError) as error:
+                log.warning("not listening for new messages, polling meanwhile", error=str(error).strip())
+            self._listening.clear()
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, LONGEST_PAUSE_S)
+
+    def _heard(self, payload: str) -> None:
+        if payload.isdecimal():
+            topic_id = int(payload)
+            if topic_id in self._sleepers:  # or nobody here reads it
+                self._news[topic_id] += 1
+                self.wake_one(topic_id)

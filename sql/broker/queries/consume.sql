@@ -1,0 +1,33 @@
+-- What the consumer's loop sends. The work is done by the functions of sql/broker/0002_claim.sql.
+
+-- name: claim
+SELECT * FROM clientmgr.claim_batch(
+    %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s
+);
+
+-- name: advance
+SELECT clientmgr.advance_offset(
+    %(group_id)s, %(topic_id)s, %(partition_id)s, %(expected_offset)s, %(new_offset)s
+);
+
+-- name: postpone
+SELECT clientmgr.postpone_partition(
+    %(group_id)s, %(topic_id)s, %(partition_id)s, %(expected_offset)s, %(failed_through)s,
+    %(attempts)s, %(delay_s)s
+);
+
+-- name: park
+SELECT clientmgr.park_messages(
+    %(group_id)s, %(topic_id)s, %(offsets)s, %(attempts)s, %(delays_s)s, %(reasons)s
+);
+
+-- name: bury
+SELECT clientmgr.bury_messages(
+    %(group_id)s, %(topic_id)s, %(offsets)s, %(attempts)s, %(error_classes)s, %(exceptions)s
+);
+
+-- name: requeue_due
+SELECT requeued, next_due_s FROM clientmgr.requeue_due(%(group_id)s, %(topic)s, %(topic_id)s, %(most)s);
+
+-- name: next_retry
+SELECT clientmgr.next_retry_s(%(group_id)s, %(topic_id)s);
