@@ -131,7 +131,8 @@ async def test_the_async_form_writes_the_same_chain(database: Database, three_ro
             Finding(7, 3, "row changed"),
         ),
         (
-            "UPDATE clientmgr.audit_log SET recorded_at = recorded_at - interval '1 microsecond' WHERE customer_id = 7 AND seq = 1",
+            "UPDATE clientmgr.audit_log SET recorded_at = recorded_at - interval '1 microsecond' "
+            "WHERE customer_id = 7 AND seq = 1",
             Finding(7, 1, "row changed"),
         ),
         ("DELETE FROM clientmgr.audit_log WHERE customer_id = 7 AND seq = 1", Finding(7, 1, "row removed")),
@@ -141,12 +142,14 @@ async def test_the_async_form_writes_the_same_chain(database: Database, three_ro
         ("DELETE FROM clientmgr.audit_log WHERE customer_id = 7", Finding(7, 1, "rows 1 to 3 removed")),
         (
             "INSERT INTO clientmgr.audit_log SELECT customer_id, 4, recorded_at, actor, action, contact_hash, "
-            "rows_affected, outcome, details, key_id, hash, hash FROM clientmgr.audit_log WHERE customer_id = 7 AND seq = 3",
+            "rows_affected, outcome, details, key_id, hash, hash FROM clientmgr.audit_log "
+            "WHERE customer_id = 7 AND seq = 3",
             Finding(7, 4, "row inserted"),
         ),
         (
             "INSERT INTO clientmgr.audit_log SELECT customer_id, 0, recorded_at, actor, action, contact_hash, "
-            "rows_affected, outcome, details, key_id, hash, hash FROM clientmgr.audit_log WHERE customer_id = 7 AND seq = 3",
+            "rows_affected, outcome, details, key_id, hash, hash FROM clientmgr.audit_log "
+            "WHERE customer_id = 7 AND seq = 3",
             Finding(7, 0, "row inserted"),
         ),
         (

@@ -1,0 +1,135 @@
+"""`tenant_schema` and the sensor beside it, on a real registry and a real (ephemeral) Dagster instance."""
+
+from collections.abc import Callable, Iterator
+
+import dagster as dg
+import psycopg
+import pytest
+
+from clientmgr.database import Database, Role
+from clientmgr.settings import Settings
+from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
+from clientmgr_dagster.resources import TenantsResource
+
+
+@pytest.fixture
+def settings(
+    database: Database, settings_for: Callable[[Database], Settings], monkeypatch: pytest.MonkeyPatch
+) -> Settings:
+    settings = settings_for(database)
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    return settings
+
+
+@pytest.fixture
+def manager(database: Database, settings: Settings) -> TenantSchemaManager:
+    return TenantSchemaManager(database, settings)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def evaluate(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:
+    """One tick; what it asks for is done to the instance, as the daemon would."""
+    with dg.build_sensor_context(instance=instance, resources={"tenants": TenantsResource()}) as context:
+        result = tenant_registry_sensor(context)
+    assert isinstance(result, (dg.SensorResult, dg.SkipReason))
+    if isinstance(result, dg.SensorResult):
+        for request in result.dynamic_partitions_requests or []:
+            if isinstance(request, dg.AddDynamicPartitionsRequest):
+                instance.add_dynamic_partitions("tenants", list(request.partition_keys))
+            else:
+                for key in request.partition_keys:
+                    instance.delete_dynamic_partition("tenants", key)
+    return result
+
+
+def test_materialising_a_partition_brings_the_tenants_schema_to_the_head(
+    database: Database, manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("INSERT INTO clientmgr.tenants (customer_id, status) VALUES (5, 'activating')")
+    instance.add_dynamic_partitions("tenants", ["5"])
+
+    result = dg.materialize(
+        [tenant_schema], partition_key="5", instance=instance, resources={"tenants": TenantsResource()}
+    )
+
+    metadata = result.asset_materializations_for_node("tenant_schema")[0].metadata
+    assert metadata["schema_version"].value == manager.head_version
+    assert metadata["migrated_now"].value == 1
+    assert "| tenant_5 | active |" in str(metadata["tenants"].value)
+    with database.connect(Role.READER) as connection:
+        connection.execute('SELECT * FROM "tenant_5".devices')
+
+
+@pytest.mark.parametrize("key", ["404", "1; drop schema x"])
+def test_a_partition_that_is_no_registered_tenant_fails_and_creates_nothing(
+    database: Database, settings: Settings, instance: dg.DagsterInstance, key: str
+) -> None:
+    instance.add_dynamic_partitions("tenants", [key])
+
+    result = dg.materialize(
+        [tenant_schema],
+        partition_key=key,
+        instance=instance,
+        resources={"tenants": TenantsResource()},
+        raise_on_error=False,
+    )
+
+    assert not result.success
+    with database.connect(Role.READER) as connection:
+        assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tenant%'").fetchone() == (0,)
+
+
+def test_new_tenants_become_partitions_with_one_run_for_all(
+    manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    manager.activate([30, 4, 200], actor="test")
+
+    result = evaluate(instance)
+
+    assert instance.get_dynamic_partitions("tenants") == ["4", "30", "200"]
+    assert isinstance(result, dg.SensorResult)
+    (run,) = result.run_requests or []
+    assert run.tags["dagster/asset_partition_range_start"] == "4"
+    assert run.tags["dagster/asset_partition_range_end"] == "200"
+    assert isinstance(evaluate(instance), dg.SkipReason)
+
+
+def test_a_deleted_tenant_loses_its_partition_and_a_returning_one_gets_a_run_of_its_own(
+    manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    manager.activate([4], actor="test")
+    first = evaluate(instance)
+    manager.delete(4, actor="test")
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == []
+
+    manager.activate([4], actor="test")
+    second = evaluate(instance)
+
+    assert isinstance(first, dg.SensorResult)
+    assert isinstance(second, dg.SensorResult)
+    keys = [request.run_key for result in (first, second) for request in result.run_requests or []]
+    assert len(set(keys)) == 2
+    assert instance.get_dynamic_partitions("tenants") == ["4"]
+
+
+def test_a_registry_that_can_not_be_read_is_never_taken_for_an_empty_one(
+    database: Database, manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    manager.activate([4], actor="test")
+    evaluate(instance)
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("ALTER TABLE clientmgr.tenants RENAME TO tenants_away")
+
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["4"]
