@@ -1,0 +1,180 @@
+"""Subscriptions and topics as Google's API describes them: defaults filled in, limits checked, and what SQL needs."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from google.protobuf import field_mask_pb2, json_format
+
+from clientmgr.broker.gateway.filters import compile_filter
+from clientmgr.broker.gateway.names import check_subscription, topic_parts
+from clientmgr.broker.gateway.protos import Proto, Subscription, Topic
+from clientmgr.broker.gateway.refusals import invalid, unimplemented
+
+MINUTE, DAY = 60, 86_400
+DEFAULT_ACK_DEADLINE_S = 10
+MIN_ACK_DEADLINE_S, MAX_ACK_DEADLINE_S = 10, 600
+DEFAULT_RETENTION_S = 7 * DAY
+MIN_RETENTION_S, MAX_RETENTION_S = 10 * MINUTE, 31 * DAY
+DEFAULT_MIN_BACKOFF_S, DEFAULT_MAX_BACKOFF_S, BACKOFF_LIMIT_S = 10, 600, 600
+DEFAULT_DELIVERY_ATTEMPTS, MIN_DELIVERY_ATTEMPTS, MAX_DELIVERY_ATTEMPTS = 5, 5, 100
+
+_ELSEWHERE = ("bigquery_config", "cloud_storage_config", "bigtable_config", "analytics_hub_subscription_info")
+_CHANGEABLE = {
+    "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels", "expiration_policy",
+    "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", "push_config", "tags",
+}  # fmt: skip
+_TOPIC_ELSEWHERE = ("kms_key_name", "schema_settings", "ingestion_data_source_settings", "message_transforms")
+_TOPIC_CHANGEABLE = {"labels", "message_retention_duration", "message_storage_policy", "tags"}
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionRow:
+    """A row of gateway_subscriptions, as far as code decides by it."""
+
+    id: int
+    name: str
+    topic: str
+    topic_id: int
+    config: dict[str, Any]
+    ordered: bool
+    exactly_once: bool
+    dead_letter_topic: str | None
+    max_delivery_attempts: int | None
+
+    def proto(self) -> Proto:
+        message = json_format.ParseDict(self.config, Subscription(), ignore_unknown_fields=True)
+        message.name = self.name
+        message.topic = self.topic
+        message.state = 1  # ACTIVE
+        return message
+
+
+def normalised_subscription(wanted: Proto) -> Proto:
+    """A copy with Google's defaults in the place of what is unset; what can't be had is refused by name."""
+    check_subscription(wanted.name)
+    for field in _ELSEWHERE:
+        if wanted.HasField(field):
+            raise unimplemented(f"Delivery by {field}")
+    if wanted.push_config.push_endpoint:
+        raise unimplemented("Push delivery (push_config.push_endpoint)")
+    if wanted.message_transforms:
+        raise unimplemented("A message transform (message_transforms)")
+    result = Subscription()
+    result.CopyFrom(wanted)
+    result.ClearField("push_config")
+    result.ack_deadline_seconds = result.ack_deadline_seconds or DEFAULT_ACK_DEADLINE_S
+    _check_range("ack_deadline_seconds", result.ack_deadline_seconds, MIN_ACK_DEADLINE_S, MAX_ACK_DEADLINE_S)
+    if not result.HasField("message_retention_duration"):
+        result.message_retention_duration.seconds = DEFAULT_RETENTION_S
+    _check_range(
+        "message_retention_duration", _seconds(result.message_retention_duration), MIN_RETENTION_S, MAX_RETENTION_S
+    )
+    if result.HasField("retry_policy"):
+        policy = result.retry_policy
+        if not policy.HasField("minimum_backoff"):
+            policy.minimum_backoff.seconds = DEFAULT_MIN_BACKOFF_S
+        if not policy.HasField("maximum_backoff"):
+            policy.maximum_backoff.seconds = DEFAULT_MAX_BACKOFF_S
+        minimum, maximum = _seconds(policy.minimum_backoff), _seconds(policy.maximum_backoff)
+        _check_range("retry_policy.minimum_backoff", minimum, 0, BACKOFF_LIMIT_S)
+        _check_range("retry_policy.maximum_backoff", maximum, minimum, BACKOFF_LIMIT_S)
+    if result.HasField("dead_letter_policy"):
+        dead = result.dead_letter_policy
+        topic_parts(dead.dead_letter_topic)
+        dead.max_delivery_attempts = dead.max_delivery_attempts or DEFAULT_DELIVERY_ATTEMPTS
+        _check_range(
+            "dead_letter_policy.max_delivery_attempts",
+            dead.max_delivery_attempts,
+            MIN_DELIVERY_ATTEMPTS,
+            MAX_DELIVERY_ATTEMPTS,
+        )
+    return result
+
+
+def subscription_columns(config: Proto) -> dict[str, Any]:
+    """What SQL needs of a normalised subscription, by column."""
+    retry = config.retry_policy if config.HasField("retry_policy") else None
+    dead = config.dead_letter_policy if config.HasField("dead_letter_policy") else None
+    return {
+        "config": json_format.MessageToJson(config, indent=None),
+        "filter": compile_filter(config.filter),
+        "ordered": config.enable_message_ordering,
+        "exactly_once": config.enable_exactly_once_delivery,
+        "ack_deadline": timedelta(seconds=config.ack_deadline_seconds),
+        "minimum_backoff": retry and _timedelta(retry.minimum_backoff),
+        "maximum_backoff": retry and _timedelta(retry.maximum_backoff),
+        "dead_letter_topic": dead and dead.dead_letter_topic,
+        "max_delivery_attempts": dead and dead.max_delivery_attempts,
+        "retention": _timedelta(config.message_retention_duration),
+        "retain_acked": config.retain_acked_messages,
+    }
+
+
+def changed_subscription(current: Proto, wanted: Proto, mask: Proto) -> Proto:
+    """`current` with the masked fields of `wanted`, normalised."""
+    return normalised_subscription(_merged(current, wanted, mask, _CHANGEABLE))
+
+
+def normalised_topic(wanted: Proto) -> Proto:
+    topic_parts(wanted.name)
+    for field, value in wanted.ListFields():
+        if field.name in _TOPIC_ELSEWHERE and value:
+            raise unimplemented(f"A topic with {field.name}")
+    if wanted.HasField("message_retention_duration"):
+        retention = _seconds(wanted.message_retention_duration)
+        _check_range("message_retention_duration", retention, MIN_RETENTION_S, MAX_RETENTION_S)
+    result = Topic()
+    result.CopyFrom(wanted)
+    return result
+
+
+def topic_columns(config: Proto) -> dict[str, Any]:
+    has_retention = config.HasField("message_retention_duration")
+    return {
+        "config": json_format.MessageToJson(config, indent=None),
+        "retention": _timedelta(config.message_retention_duration) if has_retention else None,
+    }
+
+
+def changed_topic(current: Proto, wanted: Proto, mask: Proto) -> Proto:
+    return normalised_topic(_merged(current, wanted, mask, _TOPIC_CHANGEABLE))
+
+
+def topic_proto(name: str, config: dict[str, Any] | None) -> Proto:
+    """A topic as the API shows it. None: the log has it and nobody described it further."""
+    message = json_format.ParseDict(config or {}, Topic(), ignore_unknown_fields=True)
+    message.name = name
+    message.state = 1  # ACTIVE
+    return message
+
+
+def _merged(current: Proto, wanted: Proto, mask: Proto, changeable: set[str]) -> Proto:
+    paths = list(mask.paths)
+    if not paths:
+        raise invalid("The update_mask in the request is empty: name the fields to change.")
+    for path in paths:
+        if path.partition(".")[0] not in changeable:
+            raise invalid(f"Invalid update_mask provided in the request: {path} is not a field that can be changed.")
+    result = type(current)()
+    result.CopyFrom(current)
+    try:
+        field_mask_pb2.FieldMask(paths=paths).MergeMessage(
+            wanted, result, replace_message_field=True, replace_repeated_field=True
+        )
+    except ValueError as error:
+        raise invalid(f"Invalid update_mask provided in the request: {error}.") from None
+    return result
+
+
+def _check_range(field: str, value: float, low: float, high: float) -> None:
+    if not low <= value <= high:
+        raise invalid(f"Invalid {field}: {value:g} given, {low:g} to {high:g} allowed.")
+
+
+def _seconds(duration: Proto) -> float:
+    return float(duration.seconds + duration.nanos / 1e9)
+
+
+def _timedelta(duration: Proto) -> timedelta:
+    return timedelta(seconds=_seconds(duration))

@@ -1,0 +1,101 @@
+"""Taking messages of a subscription out for a client: claims, the wait for something to claim, and the wire format."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine
+from datetime import timedelta
+from typing import Any
+
+from clientmgr.broker.gateway.configuration import SubscriptionRow
+from clientmgr.broker.gateway.dead_letters import DeadLetters
+from clientmgr.broker.gateway.leases import LeasedMessage, Leases
+from clientmgr.broker.gateway.protos import Proto, PubsubMessage, ReceivedMessage
+from clientmgr.broker.gateway.refusals import Refusal
+from clientmgr.broker.pubsub.attributes import KEY_ATTRIBUTE
+from clientmgr.errors import ErrorKind, classify
+from clientmgr.logs import get_logger
+
+log = get_logger(__name__)
+
+# What goes into one response. Google's own responses stay below 10 MB, and clients are built for that.
+MAX_RESPONSE_BYTES = 4_000_000
+MAX_RESPONSE_MESSAGES = 1000
+
+
+class Delivery:
+    """Claims messages such that no client's sudden end can keep them from others."""
+
+    def __init__(self, leases: Leases, dead_letters: DeadLetters) -> None:
+        self._leases = leases
+        self._dead_letters = dead_letters
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    async def take(
+        self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None = None
+    ) -> list[LeasedMessage]:
+        """Claim what is due now. If the caller is cancelled meanwhile, what was claimed is given back."""
+        claiming = asyncio.create_task(self._claim(subscription, wanted, max_bytes, lease_time))
+        try:
+            return await asyncio.shield(claiming)
+        except asyncio.CancelledError:
+            self.in_background(self._give_back(subscription, claiming))
+            raise
+
+    async def give_back(self, subscription: str, leases: list[int]) -> None:
+        """Release leases; when the database does not answer, their deadlines will."""
+        try:
+            await self._leases.release(subscription, leases)
+        except Refusal:
+            return  # the subscription is gone, and its leases with it
+        except Exception as error:
+            if classify(error) is not ErrorKind.TRANSIENT:
+                raise
+            log.warning("leases could not be released; they will expire", subscription=subscription, error=str(error))
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> None:
+        """See `work` through, whatever becomes of the call that asked for it."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def finish(self) -> None:
+        """Wait until everything that was to be given back is."""
+        while self._tasks:
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _claim(
+        self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
+    ) -> list[LeasedMessage]:
+        attempt_limit = await self._dead_letters.forward(subscription)
+        return await self._leases.claim(
+            subscription,
+            wanted=min(wanted, MAX_RESPONSE_MESSAGES),
+            max_bytes=min(max_bytes, MAX_RESPONSE_BYTES),
+            lease_time=lease_time,
+            attempt_limit=attempt_limit,
+        )
+
+    async def _give_back(self, subscription: SubscriptionRow, claiming: asyncio.Task[list[LeasedMessage]]) -> None:
+        with contextlib.suppress(Exception):  # a claim that failed has nothing to give back
+            messages = await claiming
+            await self.give_back(subscription.name, list({message.ack_id.lease for message in messages}))
+
+
+def received_message(subscription: SubscriptionRow, message: LeasedMessage) -> Proto:
+    """As it goes over the wire."""
+    attributes = message.attributes
+    if message.key:
+        attributes = {**attributes, KEY_ATTRIBUTE: message.key}
+    proto = ReceivedMessage(
+        ack_id=str(message.ack_id),
+        message=PubsubMessage(
+            data=message.data,
+            attributes=attributes,
+            message_id=str(message.ack_id.offset),
+            ordering_key=message.ordering_key,
+        ),
+    )
+    proto.message.publish_time.FromDatetime(message.published_at)
+    if subscription.dead_letter_topic is not None:
+        proto.delivery_attempt = message.attempt
+    return proto

@@ -1,0 +1,51 @@
+"""Resource names of Google's API, and which topic of the log each stands for."""
+
+import re
+from dataclasses import dataclass
+
+from clientmgr.broker.gateway.refusals import invalid_name
+
+DELETED_TOPIC = "_deleted-topic_"
+_ID = r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}"
+_TOPIC = re.compile(rf"projects/([^/\s]+)/topics/({_ID})")
+_SUBSCRIPTION = re.compile(rf"projects/([^/\s]+)/subscriptions/({_ID})")
+_PROJECT = re.compile(r"projects/([^/\s]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """The topics of our own project are the log's, by their short names; those of other projects keep the long one."""
+
+    own_project: str
+
+    def log_topic(self, topic: str) -> str:
+        project, short = topic_parts(topic)
+        return short if project == self.own_project else topic
+
+    def topic_of_log(self, log_topic: str) -> str | None:
+        """The API's name for a topic of the log. None: its name is none that Pub/Sub allows."""
+        name = log_topic if log_topic.startswith("projects/") else f"projects/{self.own_project}/topics/{log_topic}"
+        return name if _TOPIC.fullmatch(name) else None
+
+
+def topic_parts(name: str) -> tuple[str, str]:
+    """(project, id), or INVALID_ARGUMENT."""
+    match = _TOPIC.fullmatch(name)
+    if match is None:
+        raise invalid_name(name)
+    return match[1], match[2]
+
+
+def check_subscription(name: str) -> str:
+    """The name, or INVALID_ARGUMENT."""
+    if _SUBSCRIPTION.fullmatch(name) is None:
+        raise invalid_name(name)
+    return name
+
+
+def project_of(name: str) -> str:
+    """The id in `projects/…`, or INVALID_ARGUMENT."""
+    match = _PROJECT.fullmatch(name)
+    if match is None:
+        raise invalid_name(name)
+    return match[1]

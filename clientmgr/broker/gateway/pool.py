@@ -1,0 +1,25 @@
+"""The gateway's connections. Most of its calls are a single statement, so they commit by themselves."""
+
+from typing import Any, TypeAlias
+
+from psycopg import AsyncConnection
+from psycopg_pool import AsyncConnectionPool
+
+from clientmgr.database import Database, Role
+
+POOL_SIZE = 12
+WAIT_S = 10.0
+
+Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[Any]]
+
+
+def gateway_pool(database: Database) -> Pool:
+    """Not yet open. Connections are not probed before use: a call that meets a dead one is retried by its client."""
+    return AsyncConnectionPool(
+        database.conninfo(Role.WRITER),
+        min_size=2,
+        max_size=POOL_SIZE,
+        timeout=WAIT_S,
+        kwargs={"autocommit": True},
+        open=False,
+    )

@@ -1,0 +1,134 @@
+"""Puts the gateway together and runs it: `serve` for a process, `Gateway` for whoever needs its address."""
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+import grpc
+
+from clientmgr.broker.gateway.dead_letters import DeadLetters
+from clientmgr.broker.gateway.delivery import Delivery
+from clientmgr.broker.gateway.housekeeping import Housekeeping
+from clientmgr.broker.gateway.leases import Leases
+from clientmgr.broker.gateway.names import Names
+from clientmgr.broker.gateway.pool import gateway_pool
+from clientmgr.broker.gateway.publishing import Publishing
+from clientmgr.broker.gateway.rpc import Calls, UnaryCall
+from clientmgr.broker.gateway.streams import Streams
+from clientmgr.broker.gateway.subscriber import MessageCalls
+from clientmgr.broker.gateway.subscriptions import Subscriptions
+from clientmgr.broker.gateway.topics import PublisherService
+from clientmgr.broker.gateway.wakeups import Wakeups
+from clientmgr.database import Database
+from clientmgr.errors import SettingsError
+from clientmgr.logs import get_logger
+from clientmgr.settings import Settings
+
+log = get_logger(__name__)
+
+_OPTIONS = (
+    # A publish request may have 10 MB of messages and their attributes.
+    ("grpc.max_receive_message_length", 32 * 1024 * 1024),
+    ("grpc.max_send_message_length", 32 * 1024 * 1024),
+    # Two gateways on one port would each get some of the calls, unnoticed.
+    ("grpc.so_reuseport", 0),
+    # Clients that ping more often than gRPC likes are not to be cut off: Google's do.
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # A client whose machine is gone closes no connection: its leases are released when these pings go unanswered.
+    ("grpc.keepalive_time_ms", 20_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+)
+
+
+async def serve(
+    settings: Settings, database: Database, stop: asyncio.Event, *, on_ready: Callable[[int], None] | None = None
+) -> None:
+    """Run the gateway until `stop` is set. `on_ready` is told the port once it answers."""
+    async with Gateway(settings, database) as gateway:
+        log.info("Pub/Sub gateway is ready", host=settings.pubsub_gateway_host, port=gateway.port)
+        if on_ready is not None:
+            on_ready(gateway.port)
+        await stop.wait()
+        log.info("Pub/Sub gateway is stopping")
+
+
+class Gateway:
+    """A running gateway, as `async with`. On the way out streams are closed and their leases released."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self._settings = settings
+        self._stop = asyncio.Event()
+        self._pool = gateway_pool(database)
+        names = Names(settings.pubsub_project)
+        self._wakeups = Wakeups(database, self._pool, settings.broker_wait_period_ms / 1000)
+        self._subscriptions = Subscriptions(self._pool, names, self._wakeups)
+        self._dead_letters = DeadLetters(self._pool, names, self._wakeups)
+        self._leases = Leases(self._pool, self._wakeups)
+        self._delivery = Delivery(self._leases, self._dead_letters)
+        self._publishing = Publishing(self._pool, names, self._wakeups, settings.broker_publish_timeout_ms)
+        self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
+        self._publisher = PublisherService(self._pool, names, self._publishing, settings.broker_total_partitions)
+        self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
+        self.housekeeping = Housekeeping(self._pool, self._subscriptions, self._dead_letters)
+        self._server: Any = None
+        self._background: list[asyncio.Task[None]] = []
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """What PUBSUB_EMULATOR_HOST is to be set to."""
+        return f"{self._settings.pubsub_gateway_host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        await self._pool.open()
+        self._server = grpc.aio.server(options=_OPTIONS)
+        self._server.add_generic_rpc_handlers((Calls(self._unary_calls(), self._streams.streaming_pull),))
+        wanted = f"{self._settings.pubsub_gateway_host}:{self._settings.pubsub_gateway_port}"
+        try:
+            self.port = self._server.add_insecure_port(wanted)
+        except RuntimeError:
+            await self._pool.close()
+            raise SettingsError(
+                f"the Pub/Sub gateway can't listen on {wanted}: choose another PUBSUB_GATEWAY_PORT, or 0 for a free one"
+            ) from None
+        await self._server.start()
+        self._background = [
+            asyncio.create_task(self._wakeups.run(self._stop)),
+            asyncio.create_task(self.housekeeping.run(self._stop)),
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        # Streams end by themselves now, calls under way get the time to answer, new ones are refused.
+        await self._server.stop(grace=self._settings.shutdown_timeout_s / 2)
+        await self._publishing.finish()
+        await self._leases.finish()
+        await self._delivery.finish()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await self._pool.close()
+
+    def _unary_calls(self) -> dict[str, UnaryCall]:
+        publisher, subscriber = "google.pubsub.v1.Publisher", "google.pubsub.v1.Subscriber"
+        return {
+            f"{publisher}/CreateTopic": self._publisher.create_topic,
+            f"{publisher}/UpdateTopic": self._publisher.update_topic,
+            f"{publisher}/Publish": self._publisher.publish,
+            f"{publisher}/GetTopic": self._publisher.get_topic,
+            f"{publisher}/ListTopics": self._publisher.list_topics,
+            f"{publisher}/ListTopicSubscriptions": self._publisher.list_topic_subscriptions,
+            f"{publisher}/DeleteTopic": self._publisher.delete_topic,
+            f"{subscriber}/CreateSubscription": self._subscriptions.create_subscription,
+            f"{subscriber}/GetSubscription": self._subscriptions.get_subscription,
+            f"{subscriber}/UpdateSubscription": self._subscriptions.update_subscription,
+            f"{subscriber}/ListSubscriptions": self._subscriptions.list_subscriptions,
+            f"{subscriber}/DeleteSubscription": self._subscriptions.delete_subscription,
+            f"{subscriber}/Seek": self._subscriptions.seek,
+            f"{subscriber}/Pull": self._messages.pull,
+            f"{subscriber}/Acknowledge": self._messages.acknowledge,
+            f"{subscriber}/ModifyAckDeadline": self._messages.modify_ack_deadline,
+        }

@@ -1,0 +1,240 @@
+"""StreamingPull: one long call per client that brings messages one way and acknowledgements the other."""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import grpc
+
+from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, MIN_ACK_DEADLINE_S, SubscriptionRow
+from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
+from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
+from clientmgr.broker.gateway.protos import Proto, StreamingPullResponse
+from clientmgr.broker.gateway.refusals import Refusal, invalid
+from clientmgr.broker.gateway.signals import Signal, wait_any
+from clientmgr.broker.gateway.subscriptions import Subscriptions
+from clientmgr.broker.gateway.wakeups import Wakeups
+
+REFRESH_S = 1.0
+
+
+class Outstanding:
+    """What a stream has sent and not heard back of: its flow control, and what to release when it closes."""
+
+    def __init__(self, holders: dict[int, "Outstanding"], max_messages: int, max_bytes: int) -> None:
+        self._holders = holders
+        self._max_messages = max_messages if max_messages > 0 else MAX_RESPONSE_MESSAGES * 1000
+        self._max_bytes = max_bytes if max_bytes > 0 else MAX_RESPONSE_BYTES * 1000
+        self._offsets: dict[int, dict[int, int]] = defaultdict(dict)
+        self._count = 0
+        self._bytes = 0
+        self.room = Signal()
+
+    @property
+    def free_messages(self) -> int:
+        return self._max_messages - self._count
+
+    @property
+    def free_bytes(self) -> int:
+        return self._max_bytes - self._bytes
+
+    @property
+    def leases(self) -> list[int]:
+        return list(self._offsets)
+
+    def add(self, messages: Sequence[LeasedMessage]) -> None:
+        for message in messages:
+            self._holders[message.ack_id.lease] = self
+            self._offsets[message.ack_id.lease][message.ack_id.offset] = len(message.data)
+            self._count += 1
+            self._bytes += len(message.data)
+
+    def settle(self, lease: int, offset: int) -> None:
+        """It was acknowledged or given back, or its lease is over."""
+        size = self._offsets.get(lease, {}).pop(offset, None)
+        if size is None:
+            return
+        if not self._offsets[lease]:
+            del self._offsets[lease]
+            self._holders.pop(lease, None)
+        self._count -= 1
+        self._bytes -= size
+        self.room.notify()
+
+    def close(self) -> list[int]:
+        """The leases still held, for whoever releases them."""
+        leases = self.leases
+        for lease in leases:
+            self._holders.pop(lease, None)
+        return leases
+
+    def keep_only(self, held: set[tuple[int, int]], among: Sequence[int]) -> None:
+        for lease in among:
+            for offset in list(self._offsets.get(lease, {})):
+                if (lease, offset) not in held:
+                    self.settle(lease, offset)
+
+
+class Streams:
+    """The open streams of this process, findable by the leases they hold: acknowledgements also come by unary call."""
+
+    def __init__(
+        self, subscriptions: Subscriptions, leases: Leases, delivery: Delivery, wakeups: Wakeups, stop: asyncio.Event
+    ) -> None:
+        self.subscriptions = subscriptions
+        self.leases = leases
+        self.delivery = delivery
+        self.wakeups = wakeups
+        self.stop = stop
+        self._holders: dict[int, Outstanding] = {}
+
+    async def streaming_pull(self, requests: AsyncIterator[Proto], context: Any) -> None:
+        """Serve one stream until either side ends it. Its leases are released at once, however it ends."""
+        first = await anext(requests, None)
+        if first is None:
+            return
+        if not MIN_ACK_DEADLINE_S <= first.stream_ack_deadline_seconds <= MAX_ACK_DEADLINE_S:
+            raise invalid(
+                f"Invalid stream_ack_deadline_seconds: {first.stream_ack_deadline_seconds} given, "
+                f"{MIN_ACK_DEADLINE_S} to {MAX_ACK_DEADLINE_S} allowed."
+            )
+        subscription = await self.subscriptions.find(first.subscription)
+        outstanding = Outstanding(self._holders, first.max_outstanding_messages, first.max_outstanding_bytes)
+        stream = _Stream(self, subscription, outstanding, context, first.stream_ack_deadline_seconds)
+        try:
+            await stream.run(first, requests)
+        finally:
+            self.delivery.in_background(self.delivery.give_back(subscription.name, outstanding.close()))
+
+    async def acknowledge(self, subscription: str, ack_ids: Sequence[AckId]) -> list[bool]:
+        results = await self.leases.acknowledge(subscription, ack_ids)
+        for ack_id in ack_ids:
+            self._settle(ack_id)
+        return results
+
+    async def modify(self, subscription: str, deadlines: Sequence[Deadline]) -> list[bool]:
+        results = await self.leases.modify(subscription, deadlines)
+        for deadline in deadlines:
+            if deadline.seconds == 0:
+                self._settle(deadline.ack_id)
+        return results
+
+    def _settle(self, ack_id: AckId) -> None:
+        holder = self._holders.get(ack_id.lease)
+        if holder is not None:
+            holder.settle(ack_id.lease, ack_id.offset)
+
+
+class _Stream:
+    """One stream: reads requests and sends messages, side by side."""
+
+    def __init__(
+        self, streams: Streams, subscription: SubscriptionRow, outstanding: Outstanding, context: Any, deadline_s: int
+    ) -> None:
+        self._streams = streams
+        self._subscription = subscription
+        self._outstanding = outstanding
+        self._context = context
+        self._lease_time = timedelta(seconds=deadline_s)
+        self._refreshed_at = time.monotonic()
+        self._client_done = asyncio.Event()
+        self._writing = asyncio.Lock()
+
+    async def run(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._read(first, requests))
+                tasks.create_task(self._send())
+        except BaseExceptionGroup as group:
+            # One is all that can be told to the client.
+            refusals = group.subgroup(Refusal)
+            error: BaseException = refusals or group
+            while isinstance(error, BaseExceptionGroup):
+                error = error.exceptions[0]
+            raise error from None
+
+    async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
+        await self._apply(first)
+        async for request in requests:
+            if request.subscription or request.max_outstanding_messages or request.max_outstanding_bytes:
+                raise invalid("The subscription and the flow control can be set in a stream's first request only.")
+            if request.stream_ack_deadline_seconds:
+                self._lease_time = timedelta(seconds=request.stream_ack_deadline_seconds)
+            await self._apply(request)
+        self._client_done.set()
+
+    async def _apply(self, request: Proto) -> None:
+        if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
+            raise invalid("There must be as many modify_deadline_seconds as modify_deadline_ack_ids.")
+        name = self._subscription.name
+        acks = [AckId.parse(text) for text in request.ack_ids]
+        deadlines = [
+            Deadline(AckId.parse(text), checked_deadline(seconds))
+            for text, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True)
+        ]
+        acknowledged = await self._streams.acknowledge(name, acks)
+        modified = await self._streams.modify(name, deadlines)
+        if self._subscription.exactly_once and (acks or deadlines):
+            response = self._response()
+            for text, succeeded in zip(request.ack_ids, acknowledged, strict=True):
+                confirmation = response.acknowledge_confirmation
+                (confirmation.ack_ids if succeeded else confirmation.invalid_ack_ids).append(text)
+            for text, succeeded in zip(request.modify_deadline_ack_ids, modified, strict=True):
+                changes = response.modify_ack_deadline_confirmation
+                (changes.ack_ids if succeeded else changes.invalid_ack_ids).append(text)
+            await self._write(response)
+
+    async def _write(self, response: Proto) -> None:
+        async with self._writing:
+            await self._context.write(response)
+
+    async def _send(self) -> None:
+        streams, outstanding = self._streams, self._outstanding
+        signal = streams.wakeups.signal(self._subscription.id, self._subscription.topic_id)
+        while not self._client_done.is_set():
+            if streams.stop.is_set():
+                raise Refusal(grpc.StatusCode.UNAVAILABLE, "The gateway is stopping; please open the stream again.")
+            # Taken before we look: whatever comes after the look wakes us.
+            news, room = signal.event, outstanding.room.event
+            await self._refresh()
+            if outstanding.free_messages > 0 and outstanding.free_bytes > 0:
+                messages = await streams.delivery.take(
+                    self._subscription, outstanding.free_messages, outstanding.free_bytes, self._lease_time
+                )
+                if messages:
+                    # Noted first: should the client be gone by now, they are released with the rest.
+                    outstanding.add(messages)
+                    response = self._response()
+                    response.received_messages.extend(received_message(self._subscription, m) for m in messages)
+                    await self._write(response)
+                    continue
+                await wait_any(None, news, streams.stop, self._client_done)
+            else:
+                await wait_any(REFRESH_S, room, streams.stop, self._client_done)
+
+    async def _refresh(self) -> None:
+        """Now and then: has the subscription been changed, and have others settled what we believe to be ours?"""
+        if time.monotonic() - self._refreshed_at < REFRESH_S:
+            return
+        self._refreshed_at = time.monotonic()
+        self._subscription = await self._streams.subscriptions.find(self._subscription.name)
+        leases = self._outstanding.leases
+        if leases:
+            held = await self._streams.leases.still_leased(self._subscription.id, leases)
+            self._outstanding.keep_only(held, leases)
+
+    def _response(self) -> Proto:
+        response = StreamingPullResponse()
+        response.subscription_properties.exactly_once_delivery_enabled = self._subscription.exactly_once
+        response.subscription_properties.message_ordering_enabled = self._subscription.ordered
+        return response
+
+
+def checked_deadline(seconds: int) -> int:
+    """A deadline as ModifyAckDeadline allows it."""
+    if not 0 <= seconds <= MAX_ACK_DEADLINE_S:
+        raise invalid(f"Invalid ack deadline: {seconds} given, 0 to {MAX_ACK_DEADLINE_S} allowed.")
+    return seconds

@@ -1,0 +1,99 @@
+"""The Subscriber service's calls about messages: Pull, Acknowledge, ModifyAckDeadline. Streams have their own file."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import grpc
+
+from clientmgr.broker.gateway.configuration import SubscriptionRow
+from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, Delivery, received_message
+from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage
+from clientmgr.broker.gateway.names import check_subscription
+from clientmgr.broker.gateway.protos import Empty, Proto, PullResponse
+from clientmgr.broker.gateway.refusals import Refusal, invalid
+from clientmgr.broker.gateway.signals import wait_any
+from clientmgr.broker.gateway.streams import Streams, checked_deadline
+from clientmgr.broker.gateway.subscriptions import Subscriptions
+from clientmgr.broker.gateway.wakeups import Wakeups
+
+MAX_WAIT_S = 90.0
+# Answer "nothing" this long before the client gives up, so that it does not see an error.
+DEADLINE_MARGIN_S = 0.25
+PERMANENT_FAILURE = "PERMANENT_FAILURE_INVALID_ACK_ID"
+ASK_AGAIN = "TRANSIENT_FAILURE_ASK_AGAIN"
+
+
+class MessageCalls:
+    """Unary calls on messages."""
+
+    def __init__(
+        self,
+        subscriptions: Subscriptions,
+        streams: Streams,
+        delivery: Delivery,
+        wakeups: Wakeups,
+        stop: asyncio.Event,
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._streams = streams
+        self._delivery = delivery
+        self._wakeups = wakeups
+        self._stop = stop
+
+    async def pull(self, request: Proto, context: Any) -> Proto:
+        if request.max_messages <= 0:
+            raise invalid(f"Invalid max_messages: {request.max_messages} given, at least 1 needed.")
+        subscription = await self._subscriptions.find(request.subscription)
+        signal = self._wakeups.signal(subscription.id, subscription.topic_id)
+        clock = asyncio.get_running_loop().time
+        remaining = context.time_remaining()
+        wait_s = MAX_WAIT_S if remaining is None else min(MAX_WAIT_S, remaining - DEADLINE_MARGIN_S)
+        give_up_at = clock() + (0 if request.return_immediately else wait_s)
+        while True:
+            news = signal.event
+            messages = await self._delivery.take(subscription, request.max_messages, MAX_RESPONSE_BYTES)
+            if messages or clock() >= give_up_at or self._stop.is_set():
+                return self._response(subscription, messages)
+            await wait_any(give_up_at - clock(), news, self._stop)
+
+    async def acknowledge(self, request: Proto, _context: Any) -> Proto:
+        name = check_subscription(request.subscription)
+        ack_ids = [AckId.parse(text) for text in request.ack_ids]
+        if not ack_ids:
+            raise invalid("No ack ids specified.")
+        _raise_failures(request.ack_ids, await self._streams.acknowledge(name, ack_ids))
+        return Empty()
+
+    async def modify_ack_deadline(self, request: Proto, _context: Any) -> Proto:
+        name = check_subscription(request.subscription)
+        seconds = checked_deadline(request.ack_deadline_seconds)
+        deadlines = [Deadline(AckId.parse(text), seconds) for text in request.ack_ids]
+        if not deadlines:
+            raise invalid("No ack ids specified.")
+        results = await self._streams.modify(name, deadlines)
+        if not all(results) and (await self._subscriptions.find(name)).exactly_once:
+            _raise_failures(request.ack_ids, results)
+        return Empty()
+
+    def _response(self, subscription: SubscriptionRow, messages: Sequence[LeasedMessage]) -> Proto:
+        return PullResponse(received_messages=[received_message(subscription, message) for message in messages])
+
+
+def _raise_failures(ack_ids: Sequence[str], results: Sequence[bool]) -> None:
+    """Tell a client of an exactly-once subscription which of its leases were over.
+
+    Google's clients take every id of a failed call that has no entry of its own for failed, too. So those that
+    succeeded are marked as worth asking again: the client does, and hears yes.
+    """
+    if all(results):
+        return
+    raise Refusal(
+        grpc.StatusCode.FAILED_PRECONDITION,
+        "Some acknowledgement ids in the request were invalid. This could be because the acknowledgement ids have "
+        "expired or the acknowledgement ids were malformed.",
+        {
+            ack_id: ASK_AGAIN if succeeded else PERMANENT_FAILURE
+            for ack_id, succeeded in zip(ack_ids, results, strict=True)
+        },
+    )

@@ -1,0 +1,139 @@
+"""The Subscriber service's calls about subscriptions themselves: create, get, list, update, delete, seek."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg.rows import tuple_row
+
+from clientmgr.broker.gateway import paging
+from clientmgr.broker.gateway.configuration import (
+    SubscriptionRow,
+    changed_subscription,
+    normalised_subscription,
+    subscription_columns,
+)
+from clientmgr.broker.gateway.leases import SUBSCRIPTION_GONE
+from clientmgr.broker.gateway.names import Names, check_subscription, project_of, topic_parts
+from clientmgr.broker.gateway.pool import Pool
+from clientmgr.broker.gateway.protos import Empty, ListSubscriptionsResponse, Proto, SeekResponse
+from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, unimplemented
+from clientmgr.broker.gateway.wakeups import Wakeups
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("gateway/queries/subscriptions.sql")
+TOPIC_QUERIES = named_queries("gateway/queries/topics.sql")
+
+
+class Subscriptions:
+    """Subscriptions in the database, and the calls that manage them."""
+
+    def __init__(self, pool: Pool, names: Names, wakeups: Wakeups) -> None:
+        self._pool = pool
+        self._names = names
+        self._wakeups = wakeups
+
+    async def find(self, name: str) -> SubscriptionRow:
+        """The subscription, or NOT_FOUND."""
+        async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            row = await (await cursor.execute(QUERIES["find"], {"name": check_subscription(name)})).fetchone()
+        if row is None:
+            raise not_found(name)
+        return SubscriptionRow(*row)
+
+    async def create_subscription(self, request: Proto, _context: Any) -> Proto:
+        wanted = normalised_subscription(request)
+        topic_parts(wanted.topic)
+        columns = subscription_columns(wanted)
+        async with self._pool.connection() as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=tuple_row)
+            topic_id = await self._topic_id(cursor, wanted.topic)
+            await self._check_dead_letter_topic(cursor, columns)
+            parameters = {"name": wanted.name, "topic": wanted.topic, "topic_id": topic_id, **columns}
+            row = await (await cursor.execute(QUERIES["create"], parameters)).fetchone()
+            if row is None:
+                raise already_exists(wanted.name)
+            await cursor.execute(QUERIES["start"], {"id": row[0], "topic_id": topic_id})
+            await cursor.execute(QUERIES["hold_group"], {"name": wanted.name, "topic_id": topic_id})
+        return (await self.find(wanted.name)).proto()
+
+    async def get_subscription(self, request: Proto, _context: Any) -> Proto:
+        return (await self.find(request.subscription)).proto()
+
+    async def list_subscriptions(self, request: Proto, _context: Any) -> Proto:
+        prefix = f"projects/{project_of(request.project)}/subscriptions/"
+        limit, after = paging.page_of(request)
+        async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(QUERIES["list"], {"prefix": prefix, "after": after, "limit": limit + 1})
+            rows = [SubscriptionRow(*row) for row in await cursor.fetchall()]
+        return ListSubscriptionsResponse(
+            subscriptions=[row.proto() for row in rows[:limit]],
+            next_page_token=paging.token_after([row.name for row in rows], limit),
+        )
+
+    async def update_subscription(self, request: Proto, _context: Any) -> Proto:
+        name = check_subscription(request.subscription.name)
+        async with self._pool.connection() as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=tuple_row)
+            # Locked: two changes of different fields at once must both be there afterwards.
+            await self._lock(cursor, name)
+            row = await (await cursor.execute(QUERIES["find"], {"name": name})).fetchone()
+            if row is None:
+                raise not_found(name)
+            wanted = changed_subscription(SubscriptionRow(*row).proto(), request.subscription, request.update_mask)
+            columns = subscription_columns(wanted)
+            await self._check_dead_letter_topic(cursor, columns)
+            await cursor.execute(QUERIES["change"], {"name": name, **columns})
+        return (await self.find(name)).proto()
+
+    async def delete_subscription(self, request: Proto, _context: Any) -> Proto:
+        name = check_subscription(request.subscription)
+        async with self._pool.connection() as connection, connection.transaction():
+            cursor = connection.cursor(row_factory=tuple_row)
+            subscription_id = await self._lock(cursor, name)
+            await cursor.execute(QUERIES["forget"], {"name": name, "id": subscription_id})
+        self._wakeups.subscription_has_news(subscription_id)
+        return Empty()
+
+    async def seek(self, request: Proto, _context: Any) -> Proto:
+        name = check_subscription(request.subscription)
+        if request.WhichOneof("target") == "snapshot":
+            raise unimplemented("Seeking to a snapshot")
+        if request.WhichOneof("target") != "time":
+            raise invalid("The request has no target to seek to.")
+        try:
+            moment = request.time.ToDatetime(tzinfo=UTC)
+        except (ValueError, OverflowError):
+            raise invalid("The time to seek to is out of range.") from None
+        await self._seek(name, moment)
+        return SeekResponse()
+
+    async def _seek(self, name: str, moment: datetime) -> None:
+        subscription = await self.find(name)
+        async with self._pool.connection() as connection:
+            await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
+        self._wakeups.subscription_has_news(subscription.id)
+
+    async def _lock(self, cursor: psycopg.AsyncCursor[Any], name: str) -> int:
+        try:
+            row = await (await cursor.execute(QUERIES["lock"], {"name": name})).fetchone()
+        except psycopg.DatabaseError as error:
+            if error.sqlstate == SUBSCRIPTION_GONE:
+                raise not_found(name) from None
+            raise
+        if row is None:
+            raise not_found(name)
+        subscription_id: int = row[0]
+        return subscription_id
+
+    async def _topic_id(self, cursor: psycopg.AsyncCursor[Any], topic: str) -> int:
+        await cursor.execute(TOPIC_QUERIES["find"], {"log_topic": self._names.log_topic(topic)})
+        row = await cursor.fetchone()
+        if row is None:
+            raise not_found(topic)
+        topic_id: int = row[0]
+        return topic_id
+
+    async def _check_dead_letter_topic(self, cursor: psycopg.AsyncCursor[Any], columns: dict[str, Any]) -> None:
+        if columns["dead_letter_topic"]:
+            await self._topic_id(cursor, columns["dead_letter_topic"])

@@ -1,0 +1,114 @@
+"""Who waits for messages of which subscription, and how they learn of them: notifications first, a look now and then.
+
+One connection listens and one query asks for all readers of the process, so idle readers cost next to nothing.
+"""
+
+import asyncio
+import contextlib
+from weakref import WeakValueDictionary
+
+import psycopg
+from psycopg.rows import tuple_row
+from psycopg_pool import PoolTimeout
+
+from clientmgr.broker.gateway.pool import Pool
+from clientmgr.broker.gateway.signals import Signal, wait_any
+from clientmgr.database import Database, Role
+from clientmgr.logs import get_logger
+from clientmgr.sqlfiles import named_queries
+
+log = get_logger(__name__)
+
+QUERIES = named_queries("gateway/queries/housekeeping.sql")
+CHANNEL = "event_channel"
+RECONNECT_S = 1.0
+
+
+class SubscriptionSignal(Signal):
+    """Set when the subscription may have something to deliver. It lives as long as somebody holds it."""
+
+    def __init__(self, subscription_id: int, topic_id: int) -> None:
+        super().__init__()
+        self.subscription_id = subscription_id
+        self.topic_id = topic_id
+
+
+class Wakeups:
+    """The signals of this process's readers."""
+
+    def __init__(self, database: Database, pool: Pool, poll_s: float) -> None:
+        self._database = database
+        self._pool = pool
+        self._poll_s = poll_s
+        self._signals: WeakValueDictionary[int, SubscriptionSignal] = WeakValueDictionary()
+        self._look_now = asyncio.Event()
+
+    def signal(self, subscription_id: int, topic_id: int) -> SubscriptionSignal:
+        """The one that all readers of the subscription share."""
+        signal = self._signals.get(subscription_id)
+        if signal is None:
+            signal = self._signals[subscription_id] = SubscriptionSignal(subscription_id, topic_id)
+        return signal
+
+    def topic_has_news(self, topic_id: int) -> None:
+        for signal in list(self._signals.values()):
+            if signal.topic_id == topic_id:
+                signal.notify()
+
+    def subscription_has_news(self, subscription_id: int) -> None:
+        signal = self._signals.get(subscription_id)
+        if signal is not None:
+            signal.notify()
+
+    def look_now(self) -> None:
+        """Some message's time has changed: see when the next is due."""
+        self._look_now.set()
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Listen and look until `stop`, over any outage of the database."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look(stop))
+            group.create_task(self._listen(stop))
+
+    async def _look(self, stop: asyncio.Event) -> None:
+        pause = self._poll_s
+        while not stop.is_set():
+            await wait_any(pause, stop, self._look_now)
+            self._look_now.clear()
+            try:
+                pause = await self._wake_those_with_work()
+            except (psycopg.OperationalError, PoolTimeout) as error:
+                log.warning("the database does not answer; looking again", error=str(error))
+                pause = self._poll_s
+
+    async def _wake_those_with_work(self) -> float:
+        """Returns the seconds until the next look."""
+        signals = dict(self._signals)
+        if not signals:
+            return self._poll_s
+        async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            await cursor.execute(QUERIES["work"], {"ids": list(signals)})
+            rows = await cursor.fetchall()
+        pause = self._poll_s
+        for subscription_id, gone, has_new, due_in_s in rows:
+            if gone or has_new or (due_in_s is not None and due_in_s <= 0):
+                signals[subscription_id].notify()
+            elif due_in_s is not None:
+                pause = min(pause, due_in_s)
+        return pause
+
+    async def _listen(self, stop: asyncio.Event) -> None:
+        while not stop.is_set():
+            try:
+                connection = await self._database.connect_async(Role.WRITER, autocommit=True)
+                async with connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    self.look_now()  # what came while nobody listened
+                    while not stop.is_set():
+                        async for notification in connection.notifies(timeout=self._poll_s):
+                            if notification.payload.isdecimal():
+                                self.topic_has_news(int(notification.payload))
+            except psycopg.OperationalError as error:
+                log.warning("no notifications for now; looking now and then instead", error=str(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), RECONNECT_S)

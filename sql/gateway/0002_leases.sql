@@ -1,0 +1,314 @@
+-- Everything that happens to a message between the log and its acknowledgement, as functions: each locks the subscription,
+-- looks, and changes, in one round trip. (One statement could not: its snapshot is older than the lock it waits for.)
+
+-- How long a message rests after its nth delivery failed.
+CREATE FUNCTION clientmgr.gateway_backoff(minimum interval, maximum interval, attempt integer) RETURNS interval
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE WHEN minimum IS NULL THEN interval '0'
+    ELSE least(maximum, minimum * power(2, least(greatest(attempt, 1) - 1, 20))) END;
+
+-- The subscription's row, with its cursor locked until the transaction ends. SQLSTATE CM404: there is none.
+CREATE FUNCTION clientmgr.gateway_lock(subscription_name text, OUT s clientmgr.gateway_subscriptions)
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM FROM clientmgr.gateway_cursors AS c JOIN clientmgr.gateway_subscriptions AS g ON g.id = c.subscription_id
+    WHERE g.name = subscription_name FOR NO KEY UPDATE OF c;
+    -- A second statement, and so a second look: the first may have waited here while the row was changed.
+    SELECT * INTO s FROM clientmgr.gateway_subscriptions AS g WHERE g.name = subscription_name;
+    IF s.id IS NULL THEN
+        RAISE EXCEPTION 'subscription % does not exist', subscription_name USING ERRCODE = 'CM404';
+    END IF;
+END
+$$;
+
+-- After rows of ordering keys went away: lets what is now the first of each key be delivered.
+CREATE FUNCTION clientmgr.gateway_promote(of_subscription bigint, keys text[]) RETURNS void
+LANGUAGE sql AS $$
+    UPDATE clientmgr.gateway_deliveries AS d SET available_at = clock_timestamp()
+    FROM (SELECT DISTINCT k FROM unnest(keys) AS k WHERE k <> '') AS freed
+    CROSS JOIN LATERAL (
+        SELECT f.c_offset, f.available_at FROM clientmgr.gateway_deliveries AS f
+        WHERE f.subscription_id = of_subscription AND f.ordering_key = freed.k AND f.ordering_key <> ''
+        ORDER BY f.c_offset LIMIT 1
+    ) AS first
+    WHERE d.subscription_id = of_subscription AND d.c_offset = first.c_offset AND first.available_at = 'infinity';
+$$;
+
+-- Leases up to `wanted` messages: first what is due again, then what the cursor meets. Returns them in log order.
+-- attempt_limit: messages delivered so often are left for the dead-letter topic.
+CREATE FUNCTION clientmgr.gateway_claim(
+    subscription_name text, wanted integer, max_bytes bigint, new_lease bigint, lease_time interval,
+    attempt_limit integer
+)
+RETURNS TABLE (
+    c_offset bigint, attempt integer, host_id text, user_id text, payload bytea, attributes jsonb,
+    published_at timestamptz
+)
+LANGUAGE plpgsql
+-- Always a few rows by index: estimates for tables that fill and empty all day would have it read them whole.
+SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+#variable_conflict use_column
+DECLARE
+    -- Blocked messages of busy ordering keys are set aside so that others can pass; this many, lest one hot key makes
+    -- us copy its whole backlog.
+    read_ahead CONSTANT integer := 20000;
+    s clientmgr.gateway_subscriptions;
+    next_up bigint;
+    began_at bigint;
+    seen_to bigint;
+    moment timestamptz;
+    taken bigint[] := '{}';
+    fresh bigint[];
+    used bigint := 0;
+    fresh_bytes bigint;
+    blocked bigint;
+    page integer;
+BEGIN
+    s := clientmgr.gateway_lock(subscription_name);
+    moment := clock_timestamp();
+    lease_time := coalesce(lease_time, s.ack_deadline);
+    SELECT c.next_offset INTO next_up FROM clientmgr.gateway_cursors AS c WHERE c.subscription_id = s.id;
+    began_at := next_up;
+
+    WITH heads AS (
+        SELECT d.c_offset, d.ordering_key FROM clientmgr.gateway_deliveries AS d
+        WHERE d.subscription_id = s.id AND d.available_at <= moment
+            AND (attempt_limit IS NULL OR d.attempt < attempt_limit)
+            AND (d.ordering_key = '' OR NOT EXISTS (
+                SELECT FROM clientmgr.gateway_deliveries AS e
+                WHERE e.subscription_id = s.id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
+                    AND e.c_offset < d.c_offset
+            ))
+        ORDER BY d.c_offset LIMIT wanted
+    ),
+    -- The first of a key brings along what follows it: also what is leased, since that must come after it again.
+    runs AS (
+        SELECT h.c_offset FROM heads AS h
+        UNION ALL
+        SELECT r.c_offset FROM heads AS h CROSS JOIN LATERAL (
+            SELECT d.c_offset FROM clientmgr.gateway_deliveries AS d
+            WHERE d.subscription_id = s.id AND d.ordering_key = h.ordering_key AND d.ordering_key <> ''
+                AND d.c_offset > h.c_offset
+            ORDER BY d.c_offset LIMIT wanted
+        ) AS r
+        WHERE h.ordering_key <> ''
+    ),
+    sized AS (
+        SELECT r.c_offset, octet_length(m.payload) AS bytes,
+            sum(octet_length(m.payload)) OVER (ORDER BY r.c_offset) - octet_length(m.payload) AS bytes_before
+        FROM runs AS r JOIN clientmgr.outbox_message_t AS m ON m.topic_id = s.topic_id AND m.c_offset = r.c_offset
+        ORDER BY r.c_offset LIMIT wanted
+    )
+    SELECT coalesce(array_agg(z.c_offset ORDER BY z.c_offset), '{}'), coalesce(sum(z.bytes), 0)
+    INTO taken, used FROM sized AS z WHERE z.bytes_before < max_bytes;
+
+    IF taken <> '{}' THEN
+        -- What followed the last one taken of a key was perhaps leased: no longer, and that delivery does not count.
+        UPDATE clientmgr.gateway_deliveries AS d
+        SET lease = 0, lease_until = moment, available_at = 'infinity', attempt = d.attempt - 1
+        FROM (
+            SELECT t.ordering_key, max(t.c_offset) AS last_taken FROM clientmgr.gateway_deliveries AS t
+            WHERE t.subscription_id = s.id AND t.c_offset = ANY (taken) AND t.ordering_key <> '' GROUP BY 1
+        ) AS k
+        WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
+            AND d.c_offset > k.last_taken AND d.lease <> 0;
+        UPDATE clientmgr.gateway_deliveries AS d SET
+            attempt = d.attempt + n.counts,
+            lease = new_lease,
+            lease_until = moment + lease_time,
+            available_at = moment + lease_time
+                + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, d.attempt + n.counts)
+        FROM (
+            SELECT t.c_offset, CASE WHEN t.lease <> 0 AND t.lease_until > moment THEN 0 ELSE 1 END AS counts
+            FROM clientmgr.gateway_deliveries AS t WHERE t.subscription_id = s.id AND t.c_offset = ANY (taken)
+        ) AS n
+        WHERE d.subscription_id = s.id AND d.c_offset = n.c_offset;
+    END IF;
+
+    WHILE cardinality(taken) < wanted AND used < max_bytes LOOP
+        page := CASE WHEN s.ordered OR s.filter IS NOT NULL THEN greatest(wanted - cardinality(taken), 500)
+            ELSE wanted - cardinality(taken) END;
+        WITH read AS (
+            SELECT m.c_offset, octet_length(m.payload) AS bytes,
+                CASE WHEN s.ordered THEN m.host_id ELSE '' END AS ordering_key,
+                m.group_id IS NULL AND m.published_at > moment - s.retention
+                    AND (s.filter IS NULL OR coalesce(m.attributes @@ s.filter, false)) AS matches
+            FROM clientmgr.outbox_message_t AS m
+            WHERE m.topic_id = s.topic_id AND m.c_offset >= next_up
+                AND m.c_offset < coalesce(s.end_offset, 9223372036854775807)
+            ORDER BY m.c_offset LIMIT page
+        ),
+        -- Keys with messages that this claim did not take: theirs are in somebody's hands, or wait for their time.
+        busy AS MATERIALIZED (
+            SELECT k.ordering_key FROM (
+                SELECT DISTINCT r.ordering_key FROM read AS r WHERE r.matches AND r.ordering_key <> ''
+            ) AS k
+            WHERE EXISTS (
+                SELECT FROM clientmgr.gateway_deliveries AS d
+                WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
+                    AND d.lease <> new_lease
+            )
+        ),
+        judged AS (
+            SELECT r.*, r.matches AND r.ordering_key IN (SELECT b.ordering_key FROM busy AS b) AS waits FROM read AS r
+        ),
+        ranked AS (
+            SELECT j.*,
+                count(*) FILTER (WHERE j.matches AND NOT j.waits) OVER w AS nth,
+                coalesce(sum(j.bytes) FILTER (WHERE j.matches AND NOT j.waits) OVER w, 0) - j.bytes AS bytes_before
+            FROM judged AS j WINDOW w AS (ORDER BY j.c_offset)
+        ),
+        -- The first that could go out but no longer fits: the cursor stays there.
+        stop AS (
+            SELECT min(k.c_offset) AS c_offset FROM ranked AS k
+            WHERE k.matches AND NOT k.waits
+                AND (k.nth > wanted - cardinality(taken) OR k.bytes_before >= max_bytes - used)
+        ),
+        passed AS (
+            SELECT k.* FROM ranked AS k, stop AS e WHERE e.c_offset IS NULL OR k.c_offset < e.c_offset
+        ),
+        stored AS (
+            INSERT INTO clientmgr.gateway_deliveries
+                (subscription_id, c_offset, attempt, lease, lease_until, available_at, ordering_key)
+            SELECT s.id, p.c_offset,
+                CASE WHEN p.waits THEN 0 ELSE 1 END,
+                CASE WHEN p.waits THEN 0 ELSE new_lease END,
+                CASE WHEN p.waits THEN moment ELSE moment + lease_time END,
+                CASE WHEN p.waits THEN 'infinity'
+                    ELSE moment + lease_time + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, 1) END,
+                p.ordering_key
+            FROM passed AS p WHERE p.matches
+        )
+        SELECT coalesce(array_agg(p.c_offset ORDER BY p.c_offset) FILTER (WHERE p.matches AND NOT p.waits), '{}'),
+            coalesce(sum(p.bytes) FILTER (WHERE p.matches AND NOT p.waits), 0),
+            max(p.c_offset), count(*) FILTER (WHERE p.waits)
+        INTO fresh, fresh_bytes, seen_to, blocked FROM passed AS p;
+        EXIT WHEN seen_to IS NULL;
+        next_up := seen_to + 1;
+        taken := taken || fresh;
+        used := used + fresh_bytes;
+        IF fresh = '{}' AND blocked > 0 THEN
+            SELECT count(*) INTO blocked FROM (
+                SELECT FROM clientmgr.gateway_deliveries AS d
+                WHERE d.subscription_id = s.id AND d.available_at = 'infinity' LIMIT read_ahead
+            ) AS waiting;
+            EXIT WHEN blocked >= read_ahead;
+        END IF;
+    END LOOP;
+
+    IF next_up > began_at THEN
+        UPDATE clientmgr.gateway_cursors AS c SET next_offset = next_up WHERE c.subscription_id = s.id;
+    END IF;
+    RETURN QUERY
+    SELECT m.c_offset, d.attempt, m.host_id, m.user_id, m.payload, m.attributes, m.published_at
+    FROM clientmgr.gateway_deliveries AS d
+    JOIN clientmgr.outbox_message_t AS m ON m.topic_id = s.topic_id AND m.c_offset = d.c_offset
+    WHERE d.subscription_id = s.id AND d.c_offset = ANY (taken)
+    ORDER BY m.c_offset;
+END
+$$;
+
+-- Acknowledges. Returns the positions in the arguments of those that are acknowledged now or were before.
+-- Ordered and exactly-once subscriptions take the last delivery's lease only (an older one was taken back); elsewhere a
+-- late acknowledgement is as good as one in time: somebody has handled the message.
+CREATE FUNCTION clientmgr.gateway_acknowledge(
+    subscription_name text, ids bigint[], offsets bigint[], leases bigint[]
+) RETURNS TABLE (nth bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    s clientmgr.gateway_subscriptions;
+    moment timestamptz;
+    freed text[];
+BEGIN
+    s := clientmgr.gateway_lock(subscription_name);
+    moment := clock_timestamp();
+    WITH gone AS (
+        DELETE FROM clientmgr.gateway_deliveries AS d
+        USING unnest(ids, offsets, leases) AS a (id, c_offset, lease)
+        WHERE a.id = s.id AND d.subscription_id = s.id AND d.c_offset = a.c_offset
+            AND CASE WHEN s.exactly_once THEN d.lease = a.lease AND d.lease_until > moment
+                WHEN d.ordering_key <> '' THEN d.lease = a.lease ELSE true END
+        RETURNING d.c_offset, d.lease, d.ordering_key
+    ),
+    remembered AS (
+        INSERT INTO clientmgr.gateway_acknowledged (subscription_id, c_offset, lease)
+        SELECT s.id, g.c_offset, g.lease FROM gone AS g WHERE s.exactly_once
+    )
+    SELECT array_agg(DISTINCT g.ordering_key) INTO freed FROM gone AS g WHERE g.ordering_key <> '';
+    IF freed IS NOT NULL THEN
+        PERFORM clientmgr.gateway_promote(s.id, freed);
+    END IF;
+    RETURN QUERY
+    SELECT a.nth FROM unnest(ids, offsets, leases) WITH ORDINALITY AS a (id, c_offset, lease, nth)
+    WHERE NOT s.exactly_once OR (a.id = s.id AND EXISTS (
+        SELECT FROM clientmgr.gateway_acknowledged AS r
+        WHERE r.subscription_id = s.id AND r.c_offset = a.c_offset AND r.lease = a.lease
+    ));
+END
+$$;
+
+-- Moves the deadlines of leases; 0 seconds gives the message back. Returns the positions of those that still held.
+CREATE FUNCTION clientmgr.gateway_modify_deadline(
+    subscription_name text, ids bigint[], offsets bigint[], leases bigint[], seconds integer[]
+) RETURNS TABLE (nth bigint)
+LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    s clientmgr.gateway_subscriptions;
+    moment timestamptz;
+BEGIN
+    -- If this commit is lost in a crash, a lease ends earlier or later than asked: nothing that anyone relies on.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    s := clientmgr.gateway_lock(subscription_name);
+    moment := clock_timestamp();
+    RETURN QUERY
+    WITH asked AS (
+        SELECT a.* FROM unnest(ids, offsets, leases, seconds) WITH ORDINALITY AS a (id, c_offset, lease, seconds, nth)
+    ),
+    changed AS (
+        UPDATE clientmgr.gateway_deliveries AS d SET
+            lease = CASE WHEN a.seconds = 0 THEN 0 ELSE d.lease END,
+            lease_until = moment + make_interval(secs => a.seconds),
+            available_at = moment + make_interval(secs => a.seconds)
+                + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, d.attempt)
+        FROM asked AS a
+        WHERE a.id = s.id AND d.subscription_id = s.id AND d.c_offset = a.c_offset AND d.lease = a.lease
+            AND (NOT s.exactly_once OR d.lease_until > moment)
+        RETURNING a.nth
+    )
+    SELECT c.nth FROM changed AS c;
+    -- What follows a message that was given back must come after it again; that delivery of theirs does not count.
+    UPDATE clientmgr.gateway_deliveries AS d
+    SET lease = 0, lease_until = moment, available_at = 'infinity', attempt = d.attempt - 1
+    FROM (
+        SELECT r.ordering_key, min(r.c_offset) AS first_refused
+        FROM unnest(offsets, seconds) AS a (c_offset, seconds)
+        JOIN clientmgr.gateway_deliveries AS r ON r.subscription_id = s.id AND r.c_offset = a.c_offset
+        WHERE a.seconds = 0 AND r.ordering_key <> '' AND r.lease = 0 GROUP BY 1
+    ) AS k
+    WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
+        AND d.c_offset > k.first_refused AND d.lease <> 0;
+END
+$$;
+
+-- Takes back the leases of a client that went away: due at once, except what waits for another of its ordering key.
+CREATE FUNCTION clientmgr.gateway_release(subscription_name text, leases bigint[]) RETURNS bigint
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    s clientmgr.gateway_subscriptions;
+    released bigint;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    s := clientmgr.gateway_lock(subscription_name);
+    UPDATE clientmgr.gateway_deliveries AS d SET
+        lease = 0,
+        lease_until = clock_timestamp(),
+        available_at = CASE WHEN d.ordering_key <> '' AND EXISTS (
+            SELECT FROM clientmgr.gateway_deliveries AS e
+            WHERE e.subscription_id = s.id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
+                AND e.c_offset < d.c_offset
+        ) THEN 'infinity' ELSE clock_timestamp() END
+    WHERE d.subscription_id = s.id AND d.lease = ANY (leases) AND d.lease <> 0;
+    GET DIAGNOSTICS released = ROW_COUNT;
+    RETURN released;
+END
+$$;

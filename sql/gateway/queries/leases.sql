@@ -1,0 +1,51 @@
+-- Messages in hand: claimed, acknowledged, given back, forwarded to a dead-letter topic.
+
+-- name: claim
+SELECT c_offset, attempt, host_id, user_id, payload, attributes, published_at
+FROM clientmgr.gateway_claim(
+    %(name)s, %(wanted)s::integer, %(max_bytes)s::bigint, %(lease)s::bigint, %(lease_time)s::interval,
+    %(attempt_limit)s::integer
+);
+
+-- name: acknowledge
+SELECT nth FROM clientmgr.gateway_acknowledge(
+    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[]
+);
+
+-- name: modify_deadline
+SELECT nth FROM clientmgr.gateway_modify_deadline(
+    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[], %(seconds)s::integer[]
+);
+
+-- name: release
+SELECT clientmgr.gateway_release(%(name)s, %(leases)s::bigint[]);
+
+-- name: still_leased
+-- Which of a stream's messages it still has: an acknowledgement may have come through another gateway.
+SELECT c_offset, lease FROM clientmgr.gateway_deliveries
+WHERE subscription_id = %(id)s AND lease = ANY (%(leases)s::bigint[]) AND lease_until > clock_timestamp();
+
+-- name: any_exhausted
+SELECT EXISTS (
+    SELECT FROM clientmgr.gateway_deliveries AS d
+    WHERE d.subscription_id = %(id)s AND d.available_at <= clock_timestamp() AND d.attempt >= %(attempt_limit)s
+);
+
+-- name: exhausted
+-- Of an ordering key only the first: those behind it have their own attempts ahead of them.
+SELECT m.c_offset, d.attempt, m.host_id, m.user_id, m.payload, m.attributes, m.published_at, d.ordering_key
+FROM clientmgr.gateway_deliveries AS d
+JOIN clientmgr.outbox_message_t AS m ON m.topic_id = %(topic_id)s AND m.c_offset = d.c_offset
+WHERE d.subscription_id = %(id)s AND d.available_at <= clock_timestamp() AND d.attempt >= %(attempt_limit)s
+    AND (d.ordering_key = '' OR NOT EXISTS (
+        SELECT FROM clientmgr.gateway_deliveries AS e
+        WHERE e.subscription_id = d.subscription_id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
+            AND e.c_offset < d.c_offset
+    ))
+ORDER BY m.c_offset LIMIT 100;
+
+-- name: remove
+DELETE FROM clientmgr.gateway_deliveries WHERE subscription_id = %(id)s AND c_offset = ANY (%(offsets)s::bigint[]);
+
+-- name: promote
+SELECT clientmgr.gateway_promote(%(id)s, %(keys)s::text[]);
