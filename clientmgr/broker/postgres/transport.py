@@ -11,7 +11,7 @@ from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
-from clientmgr.broker.postgres import topics
+from clientmgr.broker.postgres import retention, topics
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
@@ -56,6 +56,11 @@ class PostgresBroker:
         """See `topics.resize_topic`."""
         async with await self._connect() as connection:
             await topics.resize_topic(connection, topic, total_partitions)
+
+    async def trim(self) -> int:
+        """Delete what every group has passed and the retention no longer keeps. Returns how many messages."""
+        async with await self._connect() as connection:
+            return await retention.trim(connection, retention_hours=self._settings.broker_retention_hours)
 
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None

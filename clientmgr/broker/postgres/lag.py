@@ -1,0 +1,94 @@
+"""How far each group is behind, for the command line and the metrics. Reads only; any role can."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import AsyncConnection
+from psycopg.rows import class_row, tuple_row
+
+from clientmgr.broker.metrics import set_lag
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("broker/queries/lag.sql")
+
+COUNT_AT_MOST = 1_000_000
+"""Per partition: beyond this, "at least so many" is told rather than counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLag:
+    """Where a group stands in one partition."""
+
+    topic: str
+    group_id: str
+    partition_id: int
+    next_offset: int
+    messages: int
+    published_at: datetime | None
+    """Of the oldest message not yet read."""
+    attempts: int
+    retry_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionLag:
+    """Where a group stands as a whole."""
+
+    topic: str
+    subscription: str
+    messages: int
+    oldest_unread: datetime | None
+    waiting: int
+    """Retries whose time has not come."""
+    dead: int
+    """Dead letters that were not replayed."""
+    partitions: Sequence[PartitionLag]
+
+    def seconds(self, now: datetime | None = None) -> float:
+        """Age of the oldest message not yet read."""
+        if self.oldest_unread is None:
+            return 0.0
+        return max(0.0, ((now or datetime.now(UTC)) - self.oldest_unread).total_seconds())
+
+
+async def subscription_lag(
+    connection: AsyncConnection[Any],
+    *,
+    topic: str | None = None,
+    subscription: str | None = None,
+    at_most: int = COUNT_AT_MOST,
+) -> list[SubscriptionLag]:
+    """Every group, or those of one topic or name, in order. Groups that are gone but left dead letters are told too."""
+    chosen = {"topic": topic, "subscription": subscription, "at_most": at_most}
+    async with connection.cursor(row_factory=class_row(PartitionLag)) as cursor:
+        await cursor.execute(QUERIES["partition_lag"], chosen)
+        partitions = await cursor.fetchall()
+    async with connection.cursor(row_factory=tuple_row) as counts:
+        await counts.execute(QUERIES["set_aside"], chosen)
+        set_aside = {(row[0], row[1]): (int(row[2]), int(row[3])) for row in await counts.fetchall()}
+    by_group: dict[tuple[str, str], list[PartitionLag]] = {key: [] for key in set_aside}
+    for partition in partitions:
+        by_group.setdefault((partition.topic, partition.group_id), []).append(partition)
+    return [_total(*key, by_group[key], *set_aside.get(key, (0, 0))) for key in sorted(by_group)]
+
+
+def _total(
+    topic: str, subscription: str, partitions: Sequence[PartitionLag], waiting: int, dead: int
+) -> SubscriptionLag:
+    return SubscriptionLag(
+        topic,
+        subscription,
+        sum(partition.messages for partition in partitions),
+        min((partition.published_at for partition in partitions if partition.published_at is not None), default=None),
+        waiting,
+        dead,
+        partitions,
+    )
+
+
+async def export_lag(connection: AsyncConnection[Any], *, topic: str | None = None) -> None:
+    """Set the lag gauges. Call it now and then, from one process."""
+    for lag in await subscription_lag(connection, topic=topic):
+        set_lag(lag.topic, lag.subscription, messages=lag.messages, seconds=lag.seconds())

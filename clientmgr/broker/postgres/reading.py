@@ -1,0 +1,51 @@
+"""Reading the log by offset, without a group and without async: what a Dagster sensor does with its cursor."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import class_row, tuple_row
+
+from clientmgr.broker.postgres.publish import UnknownTopicError
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("broker/queries/read.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMessage:
+    """A message and its offset: the cursor to go on from."""
+
+    c_offset: int
+    data: bytes
+    tenant: str
+    key: str
+    attributes: Mapping[str, str]
+    published_at: datetime
+    transaction_id: UUID
+
+
+def read_from(connection: Connection[Any], topic: str, after_offset: int, limit: int) -> list[LoggedMessage]:
+    """Up to `limit` messages after `after_offset` (0: from the oldest kept), in order.
+
+    Nothing is ever passed over: a message that becomes visible later has a higher offset. A topic that does not exist
+    is an error, not an empty one.
+    """
+    with connection.cursor(binary=True, row_factory=class_row(LoggedMessage)) as cursor:
+        cursor.execute(QUERIES["read_from"], {"topic": topic, "after_offset": after_offset, "limit": limit})
+        messages = cursor.fetchall()
+    if not messages:
+        last_offset(connection, topic)
+    return messages
+
+
+def last_offset(connection: Connection[Any], topic: str) -> int:
+    """The newest offset of the topic, 0 when it never had a message: where "only what comes from now on" begins."""
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        row = cursor.execute(QUERIES["last_offset"], {"topic": topic}).fetchone()
+    if row is None:
+        raise UnknownTopicError(topic)
+    return int(row[0])

@@ -1,0 +1,36 @@
+-- name: partition_lag
+-- One row a topic, group and partition. Other groups' retries are not ours to read. at_most bounds what is counted.
+SELECT
+    c.topic, o.group_id, o.partition_id, o.next_offset, unread.messages, oldest.published_at, o.attempts, o.retry_at
+FROM clientmgr.consumer_offsets AS o
+JOIN clientmgr.log_counter AS c ON c.id = o.topic_id
+CROSS JOIN LATERAL (
+    SELECT count(*) AS messages FROM (
+        SELECT FROM clientmgr.outbox_message_t AS m
+        WHERE m.topic_id = o.topic_id AND m.partition_id = o.partition_id AND m.c_offset >= o.next_offset
+            AND (m.group_id IS NULL OR m.group_id = o.group_id)
+        ORDER BY m.c_offset LIMIT %(at_most)s
+    ) AS some
+) AS unread
+LEFT JOIN LATERAL (
+    SELECT coalesce(m.original_published_at, m.published_at) AS published_at FROM clientmgr.outbox_message_t AS m
+    WHERE m.topic_id = o.topic_id AND m.partition_id = o.partition_id AND m.c_offset >= o.next_offset
+        AND (m.group_id IS NULL OR m.group_id = o.group_id)
+    ORDER BY m.c_offset LIMIT 1
+) AS oldest ON true
+WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
+    AND (%(subscription)s::text IS NULL OR o.group_id = %(subscription)s)
+ORDER BY c.topic, o.group_id, o.partition_id;
+
+-- name: set_aside
+-- Waiting retries and dead letters that nobody has replayed, by topic and group; also of groups that are gone.
+SELECT c.topic, s.group_id, sum(s.waiting)::bigint, sum(s.dead)::bigint
+FROM (
+    SELECT topic_id, group_id, 1 AS waiting, 0 AS dead FROM clientmgr.delayed_message_t
+    UNION ALL
+    SELECT topic_id, group_id, 0, 1 FROM clientmgr.dead_letter_queue WHERE replayed_at IS NULL
+) AS s
+JOIN clientmgr.log_counter AS c ON c.id = s.topic_id
+WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
+    AND (%(subscription)s::text IS NULL OR s.group_id = %(subscription)s)
+GROUP BY c.topic, s.group_id;
