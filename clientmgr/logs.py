@@ -37,7 +37,12 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
     ]
     rendering: list[Processor]
     if as_json:
-        rendering = [structlog.processors.format_exc_info, _to_ecs(process), structlog.processors.JSONRenderer()]
+        rendering = [
+            _describe_exception,
+            structlog.processors.format_exc_info,
+            _to_ecs(process),
+            structlog.processors.JSONRenderer(),
+        ]
     else:
         rendering = [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
     handler = logging.StreamHandler(stream)
@@ -47,6 +52,7 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
         )
     )
+    logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(settings.log_level.upper())
@@ -83,6 +89,16 @@ def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger that takes key-value pairs: `log.info("tenant activated", customer_id=5)`."""
     logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
     return logger
+
+
+def _describe_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """An exception's type and message beside its traceback, where machines look for them."""
+    exc_info = event.get("exc_info")
+    error = sys.exc_info()[1] if exc_info is True else exc_info[1] if isinstance(exc_info, tuple) else exc_info
+    if isinstance(error, BaseException):
+        event.setdefault("error", str(error))
+        event.setdefault("error_type", type(error).__name__)
+    return event
 
 
 def _to_ecs(process: str) -> Processor:

@@ -4,9 +4,9 @@ Values come from the environment, then from `.env` in the working directory, the
 """
 
 import functools
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit, urlunsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -15,6 +15,7 @@ from clientmgr.errors import SettingsError
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 HIDDEN = "********"
+_QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
 def _postgres_url(value: str) -> str:
@@ -169,17 +170,24 @@ def display_value(value: Any) -> str:
 
 
 def hide_password(url: str) -> str:
-    """The URL without its password, wherever in it the password stands."""
-    parts = urlsplit(url)
-    netloc = parts.netloc
-    userinfo, at, host = netloc.rpartition("@")
-    if at and ":" in userinfo:
-        netloc = f"{userinfo.partition(':')[0]}:{HIDDEN}@{host}"
-    query = "&".join(
-        f"{key}={HIDDEN}" if key.lower() in {"password", "sslpassword"} else f"{key}{eq}{value}"
-        for key, eq, value in (pair.partition("=") for pair in parts.query.split("&"))
-    )
-    return urlunsplit((parts.scheme, netloc, parts.path, query, parts.fragment))
+    """The URL without its password, wherever in it the password stands.
+
+    Not by urllib: libpq takes `#` and `?` in a password as they are, and whoever forgot to escape a `/` still does not
+    want to read their password in an error message.
+    """
+    scheme, separator, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    before_query, mark, query = path.partition("?")
+    if "@" not in authority and "@" in before_query:
+        authority, slash, path = f"{authority}/{before_query}", mark, query
+    userinfo, at, host = authority.rpartition("@")
+    shown = f"{scheme}{separator}{_without_password(userinfo)}{at}{host}{slash}{path}"
+    return _QUERY_PASSWORD.sub(rf"\1{HIDDEN}", shown)
+
+
+def _without_password(userinfo: str) -> str:
+    user, colon, _ = userinfo.partition(":")
+    return f"{user}{colon}{HIDDEN if colon else ''}"
 
 
 def load_settings(**overrides: Any) -> Settings:
@@ -191,7 +199,7 @@ def load_settings(**overrides: Any) -> Settings:
         for detail in error.errors(include_url=False):
             name = ".".join(str(part) for part in detail["loc"]).upper()
             expected = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
-            given = "" if _is_secret(name) else f", got {display_value(str(detail['input']))!r}"
+            given = "" if _is_secret(name, detail["input"]) else f", got {display_value(str(detail['input']))!r}"
             problems.append(f"{name}: expected {expected}{given}")
         raise SettingsError("; ".join(problems)) from None
 
@@ -202,5 +210,6 @@ def secret_setting_names() -> frozenset[str]:
     return frozenset(name.upper() for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
 
 
-def _is_secret(name: str) -> bool:
-    return name in secret_setting_names()
+def _is_secret(name: str, value: object) -> bool:
+    """Whether showing `value` could show a secret: what was meant as a URL may hold a password in any place."""
+    return name in secret_setting_names() or (name.endswith("_URL") and "://" not in str(value))

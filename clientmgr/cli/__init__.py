@@ -4,6 +4,7 @@ Exit codes: 0 done; 1 the work failed, in part or whole, or a check found someth
 3 a server can't be reached or started; 130 interrupted.
 """
 
+import re
 import sys
 
 import psycopg
@@ -42,18 +43,22 @@ def main() -> None:
         fail(str(error), EXIT_UNREACHABLE)
     except ClientManagerError as error:
         fail(str(error), EXIT_FAILED)
-    except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-        fail(f"{_first_line(error)}: is the control schema there? `clientmgr migrate` makes it", EXIT_FAILED)
-    except psycopg.OperationalError as error:
-        fail(f"PostgreSQL: {_first_line(error)}", EXIT_UNREACHABLE)
     except psycopg.Error as error:
-        fail(f"PostgreSQL: {_first_line(error)}", EXIT_FAILED)
+        if _control_schema_is_missing(error):
+            fail(f"{_first_line(error)}: is the control schema there? `clientmgr migrate` makes it", EXIT_FAILED)
+        unreachable = isinstance(error, psycopg.OperationalError)
+        fail(f"PostgreSQL: {_first_line(error)}", EXIT_UNREACHABLE if unreachable else EXIT_FAILED)
+    except OSError as error:
+        fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:
         sys.exit(EXIT_INTERRUPTED)
-    except BrokenPipeError:
-        # Whoever read our output has seen enough.
-        sys.stderr.close()
-        sys.exit(0)
+
+
+def _control_schema_is_missing(error: psycopg.Error) -> bool:
+    if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)):
+        return True
+    # Our roles come with the control schema. A refused log-in carries no SQLSTATE: only its text tells.
+    return re.search(r'role "clientmgr_\w+" does not exist', str(error)) is not None
 
 
 def _first_line(error: Exception) -> str:

@@ -20,7 +20,8 @@ def config(as_json: JsonOption = False) -> None:
     if as_json:
         print_json({row["setting"]: row["value"] for row in rows})
     else:
-        show_rows(rows, ["setting", "value", "meaning"], as_json=False, empty="")
+        columns = ["setting", "value", "meaning"]
+        show_rows(rows, columns, as_json=False, empty="", wrapped={"value", "meaning"})
 
 
 def migrate() -> None:

@@ -3,7 +3,7 @@
 import getpass
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any, NoReturn
@@ -12,21 +12,38 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from rich.text import Text
 
 from clientmgr.database import Database
 from clientmgr.embedded.stack import attach
-from clientmgr.logs import configure_logging
+from clientmgr.logs import configure_logging, get_logger
 from clientmgr.settings import Settings, load_settings
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-console = Console()
+# A file or a pipe has no width: a table in it is as wide as its contents.
+UNLIMITED_WIDTH = 10_000
+COLUMN_GAP = 2
+NARROWEST_WRAPPED = 20
+
+log = get_logger(__name__)
+console = Console(width=None if sys.stdout.isatty() else UNLIMITED_WIDTH)
 errors = Console(stderr=True)
+_failures_are_logged = False
+
+
+def log_failures() -> None:
+    """From here on a failure is a record in the log: of a service, a machine reads every line of standard error."""
+    global _failures_are_logged  # noqa: PLW0603  # how this process speaks, decided once
+    _failures_are_logged = True
 
 
 def fail(message: str, code: int) -> NoReturn:
     """Say what is wrong, on standard error, and end with `code`."""
+    if _failures_are_logged:
+        log.error(message)
+        sys.exit(code)
     errors.print(f"error: {message}", style="bold red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(code)
 
@@ -46,20 +63,48 @@ def actor() -> str:
         return "cli:unknown"
 
 
-def show_rows(rows: Iterable[Mapping[str, Any]], columns: Sequence[str], *, as_json: bool, empty: str) -> None:
-    """Rows as a table, or as a JSON array of objects."""
+def show_rows(
+    rows: Iterable[Mapping[str, Any]],
+    columns: Sequence[str],
+    *,
+    as_json: bool,
+    empty: str,
+    wrapped: Collection[str] | None = None,
+) -> None:
+    """Rows as a table, or as a JSON array of objects. Only `wrapped` columns (the last one) go over several lines.
+
+    Where that does not fit a narrow terminal, rows are shown one below the other: nothing is ever cut off.
+    """
     if as_json:
         print_json(list(rows))
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(column.replace("_", " "), overflow="fold")
-    for row in rows:
-        table.add_row(*(_cell(row[column]) for column in columns))
-    if table.row_count:
-        console.print(table)
-    else:
+    records = [[_cell(row[column]) for column in columns] for row in rows]
+    if not records:
         console.print(empty)
+        return
+    wrapped = columns[-1:] if wrapped is None else wrapped
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    needed = 0
+    for index, column in enumerate(columns):
+        table.add_column(_title(column), overflow="fold", no_wrap=column not in wrapped)
+        widest = max(len(_title(column)), *(record[index].cell_len for record in records))
+        needed += COLUMN_GAP + (min(widest, NARROWEST_WRAPPED) if column in wrapped else widest)
+    for record in records:
+        table.add_row(*record)
+    if needed - COLUMN_GAP <= console.width:
+        console.print(table)
+        return
+    for number, row in enumerate(records):
+        if number:
+            console.print()
+        show_record(dict(zip(columns, row, strict=True)))
+
+
+def show_record(record: Mapping[str, Any]) -> None:
+    """One thing with all its properties, one a line."""
+    for name, value in record.items():
+        text = value if isinstance(value, Text) else _cell(value)
+        console.print(Text.assemble((f"{_title(name)}: ", "bold"), text), overflow="fold")
 
 
 def print_json(value: Any) -> None:
@@ -76,15 +121,21 @@ def progress_bar(description: str, total: int | None) -> Iterator[Progress]:
         yield progress
 
 
-def _cell(value: Any) -> str:
+def _title(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _cell(value: Any) -> Text:
+    """What comes from a store is shown as it is: never as markup, never as a terminal's control sequence."""
     if value is None:
-        return "–"
-    if isinstance(value, datetime):
-        return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    if isinstance(value, dict):
-        return ", ".join(f"{key}={item}" for key, item in value.items())
-    # Rich reads [brackets] as markup: what comes from a store is shown as it is.
-    return str(value).replace("[", r"\[")
+        text = "–"
+    elif isinstance(value, datetime):
+        text = value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    elif isinstance(value, dict):
+        text = ", ".join(f"{key}={item}" for key, item in value.items())
+    else:
+        text = str(value)
+    return Text("".join(character if character.isprintable() else repr(character)[1:-1] for character in text))
 
 
 def _to_json(value: Any) -> Any:

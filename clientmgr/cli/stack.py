@@ -1,13 +1,14 @@
 """`clientmgr up` and `clientmgr demo`: the whole system in the foreground."""
 
+import sys
 from collections.abc import Callable
 
 import typer
 from rich.panel import Panel
 
-from clientmgr.cli.output import console
+from clientmgr.cli.output import console, log_failures
 from clientmgr.demo import DEMO_CUSTOMERS, fill_with_demo_data
-from clientmgr.logs import configure_logging
+from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
 from clientmgr.settings import Settings, hide_password, load_settings
 
@@ -30,6 +31,8 @@ def demo() -> None:
 def _run(prepare: Callable[[Settings], None], title: str) -> None:
     settings = load_settings()
     configure_logging(settings)
+    if logs_as_json(settings, sys.stderr):
+        log_failures()
 
     def on_ready(ready: Settings) -> None:
         prepare(ready)

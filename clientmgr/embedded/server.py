@@ -2,6 +2,7 @@
 
 import abc
 import contextlib
+import errno
 import importlib.util
 import os
 import secrets
@@ -10,6 +11,7 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 from clientmgr.errors import EmbeddedServerError
@@ -17,6 +19,8 @@ from clientmgr.processes.guarded import GuardedProcess
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
+RETRY_AFTER_S = 0.2
+FULL_DISK_BYTES = 256 * 1024
 
 
 class EmbeddedServer(abc.ABC):
@@ -24,6 +28,7 @@ class EmbeddedServer(abc.ABC):
 
     name: str
     port_setting: str
+    stop_signal: signal.Signals
     crash_signal: signal.Signals
 
     def __init__(self, folder: Path, *, port: int = 0) -> None:
@@ -40,9 +45,8 @@ class EmbeddedServer(abc.ABC):
     def password_file(self) -> Path:
         """Made on first use, readable by us alone."""
         file = self.folder / "password"
-        if not file.exists() or not file.read_text():
-            file.touch(mode=0o600)
-            file.write_text(secrets.token_urlsafe(24))
+        if not file.exists():
+            write_private(file, secrets.token_urlsafe(24))
         return file
 
     @property
@@ -51,21 +55,26 @@ class EmbeddedServer(abc.ABC):
 
     def start(self) -> None:
         """Start the server and wait until it answers. A free port that another program took meanwhile is tried anew."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.stop()
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._end_leftover(self.stop_signal)
         if self._configured_port:
             ensure_port_is_free(self._configured_port, self.port_setting)
-        self._end_leftover(signal.SIGTERM)
         self._prepare()
         for attempts_left in (4, 3, 2, 1, 0):
             self.port = self._configured_port or free_port()
-            self.log_file.unlink(missing_ok=True)
+            if self.log_file.exists():
+                # It tells why a crashed server crashed.
+                self.log_file.replace(self.folder / "server.previous.log")
+            self._process = self._launch()
             try:
-                self._process = self._launch()
                 self._wait_until_ready(self._process)
                 return
             except EmbeddedServerError as error:
-                if self._configured_port or not attempts_left or "Address already in use" not in str(error):
+                self.stop()
+                if not attempts_left or not self._may_succeed_next_time(str(error)):
                     raise
+                time.sleep(RETRY_AFTER_S)
 
     def stop(self) -> None:
         if self._process is not None:
@@ -103,11 +112,15 @@ class EmbeddedServer(abc.ABC):
     def _answers(self) -> bool:
         """Whether it takes connections by now."""
 
+    def _may_succeed_next_time(self, failure: str) -> bool:
+        return not self._configured_port and "Address already in use" in failure
+
     def _wait_until_ready(self, process: GuardedProcess) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
         while not self._answers():
             if process.exit_code() is not None:
-                raise EmbeddedServerError(f"{self.name} ended while starting: {failure_reason(self.log_file)}")
+                reason = failure_reason(self.log_file.read_text(errors="replace"), self.folder)
+                raise EmbeddedServerError(f"{self.name} ended while starting: {reason}")
             if time.monotonic() > deadline:
                 process.stop()
                 raise EmbeddedServerError(f"{self.name} did not answer in {READY_TIMEOUT_S:.0f} s; see {self.log_file}")
@@ -180,16 +193,35 @@ def package_folder(package: str, setting: str) -> Path:
     return Path(spec.origin).parent
 
 
-def failure_reason(log_file: Path) -> str:
-    """The last lines of a log that tell what went wrong, with a plain word for the commonest cause."""
-    try:
-        lines = [line for line in log_file.read_text(errors="replace").splitlines() if line.strip()]
-    except FileNotFoundError:
-        lines = []
-    tail = "\n".join(lines[-8:]) or "(it said nothing)"
-    if "No space left on device" in tail:
-        return f"the disk of {log_file.parent} is full\n{tail}"
+def failure_reason(output: str, folder: Path) -> str:
+    """The last lines of what a server said, which tell what went wrong, with a plain word for the commonest cause."""
+    tail = "\n".join([line for line in output.splitlines() if line.strip()][-8:]) or "(it said nothing)"
+    # Where the log is on the full disk too, the server could not even write down its complaint.
+    if os.strerror(errno.ENOSPC) in output or shutil.disk_usage(folder).free < FULL_DISK_BYTES:
+        return f"the disk of {folder} is full\n{tail}"
     return tail
+
+
+@contextlib.contextmanager
+def clear_file_errors(folder: Path) -> Iterator[None]:
+    """A full disk, or a folder that we may not write, is an error of ours in words and not a traceback."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise EmbeddedServerError(f"the disk of {folder} (DATA_DIR) is full") from None
+        raise EmbeddedServerError(f"{folder} (DATA_DIR) can't be used: {error}") from None
+
+
+def write_private(file: Path, text: str) -> None:
+    """Replace `file` in one step, readable by its owner alone."""
+    fresh = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        fresh.touch(mode=0o600)
+        fresh.write_text(text)
+        fresh.rename(file)
+    finally:
+        fresh.unlink(missing_ok=True)
 
 
 def _bind_once(port: int) -> None:

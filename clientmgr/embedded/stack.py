@@ -1,9 +1,11 @@
 """The embedded servers of one data folder: one owner at a time, and a note where others can reach them."""
 
+import contextlib
 import fcntl
 import json
 import os
 import secrets
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -12,9 +14,15 @@ from pydantic import SecretStr
 
 from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
 from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.embedded.server import EmbeddedServer, ensure_disk_space
+from clientmgr.embedded.server import EmbeddedServer, clear_file_errors, ensure_disk_space, write_private
 from clientmgr.errors import EmbeddedServerError, SettingsError
+from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
+
+log = get_logger(__name__)
+
+LOCK_PATIENCE_S = 1.0
+"""Whoever only looks whether a stack is running holds the folder's lock for a moment."""
 
 
 class EmbeddedStack:
@@ -32,7 +40,8 @@ class EmbeddedStack:
 
     def __enter__(self) -> Self:
         try:
-            self._start()
+            with clear_file_errors(self.settings.data_dir):
+                self._start()
         except BaseException:
             self.stop()
             raise
@@ -53,22 +62,27 @@ class EmbeddedStack:
             postgres = EmbeddedPostgres(
                 settings.data_dir / "postgres", port=settings.postgres_port, tuning=self._tuning
             )
-            self.servers.append(postgres)
-            postgres.start()
+            self._run(postgres)
             found["database_url"] = postgres.url()
         if not settings.redis_url:
             redis = EmbeddedRedis(settings.data_dir / "redis", port=settings.redis_port)
-            self.servers.append(redis)
-            redis.start()
+            self._run(redis)
             found["redis_url"] = redis.url
         self.settings = with_audit_key(settings.model_copy(update=found))
         if found:
             write_private(_note(settings.data_dir), json.dumps({"pid": os.getpid(), **found}))
 
+    def _run(self, server: EmbeddedServer) -> None:
+        self.servers.append(server)
+        server.start()
+        log.info("server started", name=server.name, port=server.port)
+
     def stop(self) -> None:
         """Stop the servers, last started first."""
         while self.servers:
-            self.servers.pop().stop()
+            server = self.servers.pop()
+            server.stop()
+            log.info("server stopped", name=server.name)
         if self._lock is not None:
             _note(self.settings.data_dir).unlink(missing_ok=True)
             self._lock.close()
@@ -93,15 +107,28 @@ def lock_folder(folder: Path) -> IO[str]:
     """Become the one owner of `folder`, or say who is."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = (folder / "lock").open("a+")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        lock.close()
-        holder = json.loads(_note(folder).read_text()).get("pid", "?") if _note(folder).exists() else "?"
-        raise EmbeddedServerError(
-            f"{folder} is in use by another clientmgr (process {holder}); stop it, or choose another DATA_DIR"
-        ) from None
+    deadline = time.monotonic() + LOCK_PATIENCE_S
+    while not _try_lock(lock, fcntl.LOCK_EX):
+        if time.monotonic() > deadline:
+            lock.seek(0)
+            holder = lock.read().strip() or "unknown"
+            lock.close()
+            raise EmbeddedServerError(
+                f"{folder} is in use by another clientmgr (process {holder}); stop it, or choose another DATA_DIR"
+            )
+        time.sleep(0.02)
+    lock.truncate(0)
+    lock.write(f"{os.getpid()}\n")
+    lock.flush()
     return lock
+
+
+def _try_lock(lock: IO[str], kind: int) -> bool:
+    try:
+        fcntl.flock(lock, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def with_audit_key(settings: Settings) -> Settings:
@@ -110,21 +137,14 @@ def with_audit_key(settings: Settings) -> Settings:
         return settings
     file = settings.data_dir / "audit_hash_key"
     settings.data_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        # Two processes may get here at once: only one of them makes the file.
-        with os.fdopen(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as fresh:
-            fresh.write(secrets.token_hex(32))
-    except FileExistsError:
-        pass
+    if not file.exists():
+        fresh = file.with_name(f"{file.name}.fresh-{os.getpid()}")
+        write_private(fresh, secrets.token_hex(32))
+        # Two processes may get here at once: only one of them makes the file, and it is never seen half written.
+        with contextlib.suppress(FileExistsError):
+            file.hardlink_to(fresh)
+        fresh.unlink()
     return settings.model_copy(update={"audit_hash_key": SecretStr(file.read_text())})
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replace `file` in one step, readable by its owner alone."""
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    fresh.touch(mode=0o600)
-    fresh.write_text(text)
-    fresh.rename(file)
 
 
 def _note(folder: Path) -> Path:
@@ -134,14 +154,10 @@ def _note(folder: Path) -> Path:
 def _running_servers(folder: Path) -> dict[str, str]:
     """Where the servers are, if somebody holds the folder's lock; a note without a holder is a dead run's."""
     try:
-        with (folder / "lock").open("a+") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        return {}
-    except FileNotFoundError:
-        return {}
-    except BlockingIOError:
-        pass
-    try:
+        # Shared, so that two of us who look at once do not take each other for the owner.
+        with (folder / "lock").open() as lock:
+            if _try_lock(lock, fcntl.LOCK_SH):
+                return {}
         note = json.loads(_note(folder).read_text())
     except (FileNotFoundError, ValueError):
         return {}

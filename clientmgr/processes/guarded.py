@@ -67,12 +67,20 @@ class GuardedProcess:
         """What the child writes, where it was started with `output=subprocess.PIPE`."""
         return self._guardian.stdout
 
+    def read_output(self) -> str:
+        """All that the child writes until it ends."""
+        if self.output is None:
+            return ""
+        with self.output as output:
+            return output.read().decode(errors="replace")
+
     def exit_code(self) -> int | None:
         """None while it runs; then its code, 128 + n when it ended by signal n."""
-        return self._guardian.poll()
+        code = self._guardian.poll()
+        return None if code is None else _as_shells_count(code)
 
     def wait(self, timeout: float | None = None) -> int:
-        return self._guardian.wait(timeout)
+        return _as_shells_count(self._guardian.wait(timeout))
 
     def request_stop(self) -> None:
         """Ask for a stop without waiting for it."""
@@ -83,7 +91,7 @@ class GuardedProcess:
     def stop(self) -> int:
         """Stop the child, by force after its grace period, and return its exit code."""
         self.request_stop()
-        return self._guardian.wait(self.grace_seconds + 10)
+        return self.wait(self.grace_seconds + 10)
 
 
 class RunAs:
@@ -92,3 +100,8 @@ class RunAs:
     def __init__(self, prefix: Sequence[str] = (), user: int | None = None) -> None:
         self.prefix = tuple(prefix)
         self.user = user
+
+
+def _as_shells_count(code: int) -> int:
+    # The guardian reports its child so; it is only negative when the guardian itself was killed.
+    return code if code >= 0 else 128 - code

@@ -17,10 +17,10 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 
-def die_with_parent() -> None:
-    """In the child, before exec: Linux is to end it should the guardian itself be killed."""
+def die_with_parent(stop_signal: int) -> None:
+    """In the child, before exec: Linux is to stop it should the guardian itself be killed."""
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, stop_signal)
 
 
 def kill_group(pid: int) -> None:
@@ -54,7 +54,7 @@ def main(arguments: list[str]) -> int:
     def prepare_child() -> None:
         for restored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(restored, signal.SIG_DFL)
-        die_with_parent()
+        die_with_parent(stop_signal)
 
     try:
         # A guardian has one thread and nothing else open: preexec_fn's dangers do not apply.

@@ -32,12 +32,15 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
         "DAGSTER_ARTIFACTS_DIR": str(home),
         # Ten times cheaper materialisation events.
         "DAGSTER_EVENT_BATCH_SIZE": "500",
+        # `dagster api grpc --log-format`, which the daemon and the webserver do not pass on to their code servers.
+        "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
         "PYTHONUNBUFFERED": "1",
     }
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
-    log_options = ["--log-format", "json", "--log-level", settings.log_level.replace("info", "warning")]
-    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port)]
+    level = "warning" if settings.log_level == "info" else settings.log_level
+    log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
+    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
     return [
         Program(
             name,

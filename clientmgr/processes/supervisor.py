@@ -3,13 +3,14 @@
 import contextlib
 import json
 import logging
+import re
 import subprocess
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from clientmgr.errors import ClientManagerError
 from clientmgr.logs import get_logger, write_line
@@ -22,6 +23,8 @@ LONGEST_RESTART_DELAY_S = 60.0
 HEALTHY_AFTER_S = 60.0
 """A process that ran this long has recovered: its next failure starts with the shortest delay again."""
 LOOK_EVERY_S = 0.2
+
+_ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class Supervised(Protocol):
@@ -52,6 +55,7 @@ class Program:
         self._reader: threading.Thread | None = None
 
     def start(self) -> None:
+        self.request_stop()
         process = GuardedProcess(
             self.name, self.command, env=self.env, output=subprocess.PIPE, grace_seconds=self.grace_seconds
         )
@@ -85,18 +89,32 @@ class Program:
 
 def forward_line(name: str, line: str) -> None:
     """A child's line in our log: one of our own records as it is, another's under the child's name."""
+    record = _record(line)
+    if "ecs.version" in record:
+        write_line(line)
+    elif "event" in record:
+        _log_dagster_record(name, record)
+    elif line:
+        # Who logs, logs records. A bare line is a traceback or a library's warning: not to be filtered as chatter.
+        get_logger(name).warning(_ANSI_COLOUR.sub("", line))
+
+
+def _record(line: str) -> dict[str, Any]:
     if line.startswith("{"):
         with contextlib.suppress(ValueError):
-            record = json.loads(line)
-            if "ecs.version" in record:
-                write_line(line)
-                return
-            if "event" in record:  # structlog's JSON, which Dagster writes
-                level = logging.getLevelNamesMapping().get(str(record.get("level", "")).upper(), logging.INFO)
-                get_logger(name).log(level, record["event"])
-                return
-    if line:
-        get_logger(name).info(line)
+            record: dict[str, Any] = json.loads(line)
+            return record
+    return {}
+
+
+def _log_dagster_record(name: str, record: dict[str, Any]) -> None:
+    """structlog's JSON. Of an exception it tells the type and the message, in a list whose last item is of no use."""
+    level = logging.getLevelNamesMapping().get(str(record.get("level", "")).upper(), logging.INFO)
+    context = {"source": record["logger"]} if "logger" in record else {}
+    match record.get("exc_info"):
+        case [_, str(error), *_]:
+            context["error"] = error
+    get_logger(name).log(level, str(record["event"]), **context)
 
 
 class Supervisor:
@@ -124,26 +142,26 @@ class _Watch:
     def look(self, now: float) -> None:
         if self._restart_at is not None:
             if now >= self._restart_at:
-                self._restart(now)
+                self._restart()
             return
         code = self._item.exit_code()
         if code is None:
             if now - self._running_since > HEALTHY_AFTER_S:
                 self._delay_s = FIRST_RESTART_DELAY_S
             return
-        self._schedule(now, f"exit code {code}" if code < 128 else f"signal {code - 128}")
+        self._schedule(f"exit code {code}" if code < 128 else f"signal {code - 128}")
 
-    def _schedule(self, now: float, cause: str) -> None:
+    def _schedule(self, cause: str) -> None:
         log.error("process died", name=self._item.name, cause=cause, restart_in_s=self._delay_s)
-        self._restart_at = now + self._delay_s
+        self._restart_at = time.monotonic() + self._delay_s
         self._delay_s = min(self._delay_s * 2, LONGEST_RESTART_DELAY_S)
 
-    def _restart(self, now: float) -> None:
+    def _restart(self) -> None:
         self._restart_at = None
         try:
             self._item.restart()
         except (ClientManagerError, OSError) as error:
-            self._schedule(now, str(error))
+            self._schedule(str(error))
             return
         self._running_since = time.monotonic()
         log.info("process restarted", name=self._item.name)

@@ -7,6 +7,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from queue import SimpleQueue
 from types import FrameType
 
 from clientmgr.database import Database
@@ -28,11 +29,8 @@ LISTENING_PORTS = ("dagster_port",)
 
 def run_system(settings: Settings, on_ready: Callable[[Settings], None], stop: threading.Event) -> None:
     """Start everything, call `on_ready` when it answers, and keep it running until `stop` is set."""
-    settings = choose_ports(settings)
     with EmbeddedStack(settings) as stack:
-        settings = stack.settings
-        for server in stack.servers:
-            log.info("server started", name=server.name, port=server.port)
+        settings = choose_ports(stack.settings)
         migrate_database(Database.from_settings(settings))
         prepare_dagster_storage(settings)
         log_format = "json" if logs_as_json(settings, sys.stderr) else "console"
@@ -107,16 +105,30 @@ def wait_for_ui(settings: Settings, stop: threading.Event) -> bool:
 def stop_on_signals() -> Iterator[threading.Event]:
     """An event that Ctrl-C and SIGTERM set. The second signal ends us at once; our guardians then end the rest."""
     stop = threading.Event()
+    received: SimpleQueue[int] = SimpleQueue()
+    asked = False
 
     def handle(number: int, _frame: FrameType | None) -> None:
-        if stop.is_set():
+        nonlocal asked
+        if asked:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        stop.set()
+        asked = True
+        received.put(number)
 
+    def relay() -> None:
+        if received.get():
+            stop.set()
+
+    # `stop.set()` in the handler could find the event's lock held by the very code that it interrupts, and wait for
+    # ever. A SimpleQueue may be used there.
+    relaying = threading.Thread(target=relay, name="signals", daemon=True)
+    relaying.start()
     before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        received.put(0)
+        relaying.join()
