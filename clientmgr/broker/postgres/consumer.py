@@ -14,7 +14,13 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from clientmgr.broker.postgres.claim import QUERIES, Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import Consumption, Handled, backoff_s, reconnect_pause_s
+from clientmgr.broker.postgres.consumption import (
+    Consumption,
+    Handled,
+    TransactionEndedError,
+    backoff_s,
+    reconnect_pause_s,
+)
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.publish import QUERIES as PUBLISH_QUERIES
 from clientmgr.broker.postgres.publish import Append, execute, unknown_topic_named
@@ -154,6 +160,8 @@ class Consumer:
         try:
             handled = await self._context.handle(connection, claim) if claim.records else Handled(Settlement(), {})
             next_claim = await self._settle(connection, claim, handled)
+        except TransactionEndedError:
+            raise
         except Exception as error:  # noqa: BLE001  (whatever a handler throws is judged in one place)
             await self._fail(connection, claim, error)
             return None

@@ -25,6 +25,10 @@ FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 15.0
 LONGEST_RECONNECT_PAUSE_S = 2.0
 
 
+class TransactionEndedError(RuntimeError):
+    """A handler's mistake that would cost exactly-once. It ends `consume`: no retry and no dead letter mends it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Handled:
     """What a handler that did not fail leaves to be recorded."""
@@ -57,7 +61,7 @@ class Consumption:
         )
         outcomes = await self.handler(batch)
         if connection.info.transaction_status is TransactionStatus.IDLE:
-            raise RuntimeError("the handler ended the batch's transaction; it may only use savepoints")
+            raise TransactionEndedError("the handler ended the batch's transaction; it may only use savepoints")
         return Handled(Settlement.of(claim, outcomes), batch.publications)
 
     def can_recover(self, error: Exception, claim: Claim) -> bool:

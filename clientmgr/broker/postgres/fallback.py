@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import Consumption, Handled, backoff_s
+from clientmgr.broker.postgres.consumption import Consumption, Handled, TransactionEndedError, backoff_s
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
 from clientmgr.broker.postgres.topics import require_topics
@@ -78,6 +78,8 @@ async def _handle_group(context: Consumption, connection: AsyncConnection[Any], 
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         await require_topics(connection, list(handled.publications))
         await connection.execute("RELEASE SAVEPOINT transaction_group")
+    except TransactionEndedError:
+        raise
     except Exception as error:
         if connection.closed:
             raise

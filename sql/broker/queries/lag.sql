@@ -10,7 +10,7 @@ CROSS JOIN LATERAL (
         WHERE m.topic_id = o.topic_id AND m.partition_id = o.partition_id AND m.c_offset >= o.next_offset
             AND (m.group_id IS NULL OR m.group_id = o.group_id)
         ORDER BY m.c_offset LIMIT %(at_most)s
-    ) AS some
+    ) AS counted
 ) AS unread
 LEFT JOIN LATERAL (
     SELECT coalesce(m.original_published_at, m.published_at) AS published_at FROM clientmgr.outbox_message_t AS m
