@@ -1,12 +1,16 @@
 """One gateway process for the folder, and Google's own clients that know nothing but PUBSUB_EMULATOR_HOST."""
 
+import queue
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import psycopg
 import pytest
 from google.cloud import pubsub_v1
+from google.pubsub_v1 import SubscriberClient
+from google.pubsub_v1.types import StreamingPullRequest, StreamingPullResponse
 
 from clientmgr.database import Database
 from clientmgr.embedded.postgres import EmbeddedPostgres
@@ -65,6 +69,33 @@ class Clients:
         )
 
 
+class RawStream:
+    """A stream whose every request the test decides on."""
+
+    def __init__(self, clients: Clients, subscription: str, **options: Any) -> None:
+        self._requests: queue.Queue[StreamingPullRequest | None] = queue.Queue()
+        self.send(subscription=subscription, stream_ack_deadline_seconds=60, **options)
+        self._call: Any = SubscriberClient.streaming_pull(clients.subscriber, requests=iter(self._requests.get, None))
+
+    def send(self, **fields: Any) -> None:
+        self._requests.put(StreamingPullRequest(**fields))
+
+    def next(self) -> StreamingPullResponse:
+        response: StreamingPullResponse = next(self._call)
+        return response
+
+    def messages(self, count: int) -> list[pubsub_v1.types.ReceivedMessage]:
+        received: list[pubsub_v1.types.ReceivedMessage] = []
+        while len(received) < count:
+            received.extend(self.next().received_messages)
+        return received
+
+    def cut(self) -> None:
+        """End it as a client that dies does."""
+        self._call.cancel()
+        self._requests.put(None)
+
+
 @pytest.fixture(scope="session")
 def gateway_database(postgres_server: EmbeddedPostgres, _template: str) -> Database:
     name = f"gateway_{uuid.uuid4().hex[:12]}"
@@ -102,3 +133,16 @@ def clients_of(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Clie
 @pytest.fixture
 def clients(gateway: GatewayProcess, clients_of: Callable[[str], Clients]) -> Clients:
     return clients_of(gateway.address)
+
+
+@pytest.fixture
+def open_stream(clients: Clients) -> Iterator[Callable[..., RawStream]]:
+    streams: list[RawStream] = []
+
+    def start(subscription: str, **options: Any) -> RawStream:
+        streams.append(RawStream(clients, subscription, **options))
+        return streams[-1]
+
+    yield start
+    for stream in streams:
+        stream.cut()
