@@ -1,0 +1,155 @@
+"""What a set of events adds up to for a device, whatever their order and however often each came. Pure functions.
+
+Every part of a device is a register: the write with the highest version wins, and between two writes of one millisecond
+the greater value, so that the same events always leave the same state. `merge` is commutative, associative and
+idempotent, and tests hold it to that.
+"""
+
+import hashlib
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import msgspec
+
+INFO_FIELDS = (
+    "hardware_id",
+    "platform",
+    "application_version",
+    "device_model",
+    "os_version",
+    "sdk_version",
+    "language",
+    "timezone",
+    "push_enabled",
+    "push_settings",
+    "attributes",
+)
+PROVIDER_OF_KIND = {"apns": "apple", "fcm_token": "fcm", "fcm_fid": "fcm", "hms": "huawei", "webpush": "vapid"}
+NO_DIGEST = b""
+
+
+class DeviceKey(NamedTuple):
+    application_code: str
+    client_id: str
+
+
+class TokenKey(NamedTuple):
+    """A push token of an application, by digest: it belongs to one device at most."""
+
+    application_code: str
+    digest: bytes
+
+
+class Info(NamedTuple):
+    """One info field as it was last set."""
+
+    version: int
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PushToken:
+    """A token that a device may hold: a string, or for web push a subscription."""
+
+    kind: str
+    token: str | None = None
+    web_push: dict[str, Any] | None = None
+
+    def digest(self) -> bytes:
+        text = self.token if self.web_push is None else str(self.web_push["endpoint"])
+        return hashlib.sha256(f"{text}".encode()).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFacet:
+    """The token register. A digest without a token: another device has claimed it since (superseded)."""
+
+    version: int = 0
+    digest: bytes = NO_DIGEST
+    token: PushToken | None = None
+    status: str = "none"
+    status_version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ContactFacet:
+    version: int = 0
+    contact_id: int | None = None
+
+
+@dataclass(slots=True)
+class DeviceState:
+    """A device, or what some events say of one."""
+
+    info: dict[str, Info] = field(default_factory=dict)
+    token: TokenFacet = TokenFacet()
+    contact: ContactFacet = ContactFacet()
+    last_seen: int = 0
+    """The newest event that is not a deletion. A device is there while this is above its tombstone."""
+
+
+def merge(left: DeviceState, right: DeviceState) -> DeviceState:
+    """Both together. Neither is changed."""
+    info = dict(left.info)
+    for name, candidate in right.info.items():
+        current = info.get(name)
+        if current is None or _info_order(candidate) > _info_order(current):
+            info[name] = candidate
+    return DeviceState(
+        info=info,
+        token=_merge_tokens(left.token, right.token),
+        contact=max(left.contact, right.contact, key=lambda facet: (facet.version, facet.contact_id or 0)),
+        last_seen=max(left.last_seen, right.last_seen),
+    )
+
+
+def erase_until(state: DeviceState, version: int) -> DeviceState | None:
+    """The device after a deletion: what was set up to `version` is gone; None when nothing newer is left."""
+    if state.last_seen <= version:
+        return None
+    return DeviceState(
+        info={name: info for name, info in state.info.items() if info.version > version},
+        token=state.token if state.token.version > version else TokenFacet(),
+        contact=state.contact if state.contact.version > version else ContactFacet(),
+        last_seen=state.last_seen,
+    )
+
+
+def supersede(state: DeviceState) -> DeviceState:
+    """The device after another one claimed its token: the row stays, the token goes."""
+    token = TokenFacet(version=state.token.version, digest=state.token.digest, status="superseded")
+    return replace(state, token=token)
+
+
+def provider_of(state: DeviceState) -> str:
+    return "none" if state.token.token is None else PROVIDER_OF_KIND[state.token.token.kind]
+
+
+def canonical(value: Any) -> bytes:
+    """The value as bytes that are the same however it was written, for telling equal from greater."""
+    return msgspec.json.encode(_plain(value), order="deterministic")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _info_order(info: Info) -> tuple[int, bytes]:
+    return info.version, canonical(info.value)
+
+
+def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
+    if (left.version, left.digest) == (right.version, right.digest):
+        # The same write twice: what is known of it besides (superseded, a verdict on it) is kept.
+        return max(left, right, key=lambda facet: (facet.status == "superseded", facet.status_version, facet.status))
+    newer, older = sorted((left, right), key=lambda facet: (facet.version, facet.digest), reverse=True)
+    if newer.digest == older.digest and older.status_version >= newer.version:
+        # Set again before the verdict on it was given: the verdict stands.
+        return replace(newer, status=older.status, status_version=older.status_version)
+    return newer

@@ -1,0 +1,173 @@
+"""Reads and writes a tenant's device tables for the workers: a fixed number of statements a batch, in few round trips.
+
+The caller's transaction is used as it is. Whoever writes takes the tenant's write lock first, and keeps it to the end.
+"""
+
+import functools
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from psycopg import AsyncConnection, AsyncCursor
+from psycopg.rows import tuple_row
+
+from clientmgr.devices.decide import Stored, Writes, decide
+from clientmgr.devices.fold import Claim, TenantChanges
+from clientmgr.devices.state import (
+    INFO_FIELDS,
+    NO_DIGEST,
+    ContactFacet,
+    DeviceKey,
+    DeviceState,
+    Info,
+    PushToken,
+    TokenFacet,
+    TokenKey,
+    provider_of,
+)
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId, quoted_schema
+
+SCHEMA_PLACEHOLDER = ':"schema"'
+Rows = AsyncCursor[tuple[Any, ...]]
+
+
+@functools.lru_cache(maxsize=4096)
+def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
+    """The queries for one tenant, its schema written in, quoted and qualified."""
+    schema = quoted_schema(customer_id)
+    queries = named_queries("tenant/queries/devices.sql")
+    return {name: sql.replace(SCHEMA_PLACEHOLDER, schema).encode() for name, sql in queries.items()}
+
+
+async def apply_changes(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Writes:
+    """Write what a batch says of one tenant. Returns what it changed."""
+    stored = await _load(connection, customer_id, changes)
+    writes = decide(changes, stored)
+    await write(connection, customer_id, writes)
+    return writes
+
+
+async def _load(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Stored:
+    queries = tenant_queries(customer_id)
+    devices = _device_columns(changes.keys())
+    tokens = {
+        "application_codes": [key.application_code for key in changes.claims],
+        "digests": [key.digest for key in changes.claims],
+    }
+    contacts = sorted({contact_id for contact_id, _ in changes.links})
+    async with connection.pipeline():
+        await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
+        claims = await _send(connection, queries["claims"], tokens) if changes.claims else None
+        gone_contacts = (
+            await _send(connection, queries["contact_tombstones"], {"contact_ids": contacts}) if contacts else None
+        )
+        gone_devices = await _send(connection, queries["device_tombstones"], devices)
+        rows = await _send(
+            connection,
+            queries["devices_for_update"],
+            {**devices, "token_application_codes": tokens["application_codes"], "digests": tokens["digests"]},
+        )
+    return Stored(
+        devices={DeviceKey(row[0], row[1]): _state_of(row) for row in await rows.fetchall()},
+        device_tombstones={DeviceKey(row[0], row[1]): row[2] for row in await gone_devices.fetchall()},
+        contact_tombstones={} if gone_contacts is None else dict(await gone_contacts.fetchall()),
+        claims={}
+        if claims is None
+        else {TokenKey(row[0], bytes(row[1])): Claim(row[3], row[2]) for row in await claims.fetchall()},
+    )
+
+
+async def write(connection: AsyncConnection[Any], customer_id: CustomerId, writes: Writes) -> None:
+    """Bring the tables to what was decided."""
+    queries = tenant_queries(customer_id)
+    async with connection.pipeline():
+        if writes.devices:
+            rows = msgspec.json.encode([_row_of(key, state) for key, state in writes.devices.items()]).decode()
+            await connection.execute(queries["upsert_devices"], {"rows": rows})
+        if writes.deleted_devices:
+            await connection.execute(queries["delete_devices"], _device_columns(writes.deleted_devices))
+        if writes.device_tombstones:
+            versions = {"versions": list(writes.device_tombstones.values())}
+            columns = _device_columns(writes.device_tombstones) | versions
+            await connection.execute(queries["upsert_device_tombstones"], columns)
+        if writes.claims:
+            await connection.execute(queries["upsert_claims"], _claim_columns(writes.claims))
+        if writes.links:
+            await connection.execute(queries["upsert_links"], _link_columns(writes.links))
+
+
+async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapping[str, Any]) -> Rows:
+    cursor: Rows = connection.cursor(row_factory=tuple_row)
+    await cursor.execute(query, parameters)
+    return cursor
+
+
+def _state_of(row: Sequence[Any]) -> DeviceState:
+    """A row of `devices_for_update` as a state."""
+    (_, _, contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[:11]
+    last_seen, info_versions = row[11], row[12]
+    token = None if kind is None else PushToken(kind, push_token, web_push)
+    return DeviceState(
+        info={
+            name: Info(info_versions[name], value)
+            for name, value in zip(INFO_FIELDS, row[13:], strict=True)
+            if name in info_versions
+        },
+        token=TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
+        contact=ContactFacet(contact_version, contact_id),
+        last_seen=last_seen,
+    )
+
+
+def _row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
+    """A state as the JSON that `upsert_devices` reads; what is absent is null there."""
+    token = state.token
+    row: dict[str, Any] = {
+        "application_code": key.application_code,
+        "client_id": key.client_id,
+        "contact_id": state.contact.contact_id,
+        "contact_version": state.contact.version,
+        "push_token_digest": None if token.digest == NO_DIGEST else f"\\x{token.digest.hex()}",
+        "push_token_status": token.status,
+        "push_token_version": token.version,
+        "push_token_status_version": token.status_version,
+        "last_seen_version": state.last_seen,
+        "info_versions": {name: info.version for name, info in state.info.items()},
+        "provider": provider_of(state),
+    }
+    if token.token is not None:
+        row |= {
+            "push_token": token.token.token,
+            "push_token_kind": token.token.kind,
+            "web_push": token.token.web_push,
+        }
+    for name, info in state.info.items():
+        row[name] = info.value
+    return row
+
+
+def _device_columns(keys: Iterable[DeviceKey]) -> dict[str, list[Any]]:
+    ordered = list(keys)
+    return {
+        "application_codes": [key.application_code for key in ordered],
+        "client_ids": [key.client_id for key in ordered],
+    }
+
+
+def _claim_columns(claims: Mapping[TokenKey, Claim]) -> dict[str, list[Any]]:
+    return {
+        "application_codes": [key.application_code for key in claims],
+        "digests": [key.digest for key in claims],
+        "client_ids": [claim.client_id for claim in claims.values()],
+        "versions": [claim.version for claim in claims.values()],
+    }
+
+
+def _link_columns(links: Mapping[tuple[int, DeviceKey], int]) -> dict[str, list[Any]]:
+    return {
+        "contact_ids": [contact_id for contact_id, _ in links],
+        "application_codes": [key.application_code for _, key in links],
+        "client_ids": [key.client_id for _, key in links],
+        "versions": list(links.values()),
+    }
