@@ -142,7 +142,11 @@ SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS
         d.error_class, d.exception, d.attempts, coalesce(m.original_published_at, m.published_at)
     FROM unnest($3, $4, $5, $6) WITH ORDINALITY AS d (c_offset, attempts, error_class, exception, position)
     JOIN clientmgr.outbox_message_t AS m ON m.topic_id = $2 AND m.c_offset = d.c_offset
-    ORDER BY d.position;
+    ORDER BY d.position
+    -- A group that was dropped and made anew reads old messages again, and its dead letters have stayed.
+    ON CONFLICT (group_id, topic_id, c_offset) DO UPDATE SET
+        error_class = excluded.error_class, exception = excluded.exception, attempts = excluded.attempts,
+        failed_at = excluded.failed_at, replayed_at = NULL;
 $$;
 
 -- Appends the group's due retries to the end of the topic's log, each as a transaction of its own, and tells in how many

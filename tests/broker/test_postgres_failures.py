@@ -9,6 +9,7 @@ import pytest
 
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.topics import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
 from clientmgr.errors import PermanentError, TransientError
@@ -211,6 +212,22 @@ async def test_a_dead_message_keeps_its_reason(log_broker: PostgresBroker, query
         SELECT group_id, c_offset, error_class, exception, attributes, attempts, replayed_at
         FROM clientmgr.dead_letter_queue
     """) == [(SUBSCRIPTION, 1, "UnknownDevice", "no such device", {"colour": "red"}, 1, None)]
+
+
+async def test_a_group_made_anew_may_find_its_dead_letters_again(
+    log_broker: PostgresBroker, database: Database, query: Query
+) -> None:
+    await ready(log_broker)
+    await log_broker.publish(TOPIC, messages(range(2)))
+    await drain(log_broker, Recorder(lambda _: Dead("at first")))
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        await drop_group(connection, SUBSCRIPTION)
+    await ready(log_broker)
+    await drain(log_broker, Recorder(lambda _: Dead("again")))
+    assert query("SELECT c_offset, exception FROM clientmgr.dead_letter_queue ORDER BY c_offset") == [
+        (1, "again"),
+        (2, "again"),
+    ]
 
 
 async def test_a_retry_is_seen_by_its_own_group_only(log_broker: PostgresBroker, query: Query) -> None:
