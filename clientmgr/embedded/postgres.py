@@ -74,6 +74,7 @@ class EmbeddedPostgres(EmbeddedServer):
             self._hand_over(run_as.user)
 
     def _initialise(self, run_as: RunAs) -> None:
+        password_file = self.password_file  # made here, as it is handed over too
         if run_as.user is not None:
             self._hand_over(run_as.user)
         # Half an initdb is of no use: build it beside, and let the rename say that it is complete. The name is our own,
@@ -85,7 +86,7 @@ class EmbeddedPostgres(EmbeddedServer):
             binaries() / "initdb",
             f"--pgdata={unfinished}",
             f"--username={SUPERUSER}",
-            f"--pwfile={self.password_file}",
+            f"--pwfile={password_file}",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
             "--locale-provider=builtin",

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import redis
 
+from clientmgr.embedded.private_files import write_private
 from clientmgr.embedded.server import LOOPBACK, EmbeddedServer, package_folder
 from clientmgr.errors import EmbeddedServerError
 from clientmgr.processes.guarded import GuardedProcess
@@ -32,23 +33,18 @@ class EmbeddedRedis(EmbeddedServer):
     def _launch(self) -> GuardedProcess:
         # The password belongs in a file, not in a command line that every user of the machine can read.
         config = self.folder / "redis.conf"
-        config.touch(mode=0o600)
-        config.write_text(
-            "\n".join(
-                [
-                    f"bind {LOOPBACK}",
-                    f"port {self.port}",
-                    f"dir {_quoted(self.folder)}",
-                    f"pidfile {_quoted(self._pid_file)}",
-                    # It would put its port in place of its configuration file, by which a left-over one is recognised.
-                    "set-proc-title no",
-                    f"requirepass {self.password}",
-                    "appendonly yes",
-                    'save ""',
-                    "",
-                ]
-            )
-        )
+        lines = [
+            f"bind {LOOPBACK}",
+            f"port {self.port}",
+            f"dir {_quoted(self.folder)}",
+            f"pidfile {_quoted(self._pid_file)}",
+            # It would put its port in place of its configuration file, by which a left-over one is recognised.
+            "set-proc-title no",
+            f"requirepass {self.password}",
+            "appendonly yes",
+            'save ""',
+        ]
+        write_private(config, "\n".join([*lines, ""]))
         with self.log_file.open("ab") as log:
             return GuardedProcess(
                 self.name, [binary(), config], output=log, stop_signal=self.stop_signal, cwd=self.folder

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from clientmgr.embedded.private_files import create_private
 from clientmgr.errors import EmbeddedServerError
 from clientmgr.processes.guarded import GuardedProcess
 
@@ -46,7 +47,7 @@ class EmbeddedServer(abc.ABC):
         """Made on first use, readable by us alone."""
         file = self.folder / "password"
         if not file.exists():
-            write_private(file, secrets.token_urlsafe(24))
+            create_private(file, secrets.token_urlsafe(24))
         return file
 
     @property
@@ -211,17 +212,6 @@ def clear_file_errors(folder: Path) -> Iterator[None]:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise EmbeddedServerError(f"the disk of {folder} (DATA_DIR) is full") from None
         raise EmbeddedServerError(f"{folder} (DATA_DIR) can't be used: {error}") from None
-
-
-def write_private(file: Path, text: str) -> None:
-    """Replace `file` in one step, readable by its owner alone."""
-    fresh = file.with_name(f"{file.name}.{os.getpid()}")
-    try:
-        fresh.touch(mode=0o600)
-        fresh.write_text(text)
-        fresh.rename(file)
-    finally:
-        fresh.unlink(missing_ok=True)
 
 
 def _bind_once(port: int) -> None:

@@ -1,6 +1,5 @@
 """The embedded servers of one data folder: one owner at a time, and a note where others can reach them."""
 
-import contextlib
 import fcntl
 import json
 import os
@@ -13,8 +12,9 @@ from typing import IO, Self
 from pydantic import SecretStr
 
 from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.embedded.private_files import create_private, write_private
 from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.embedded.server import EmbeddedServer, clear_file_errors, ensure_disk_space, write_private
+from clientmgr.embedded.server import EmbeddedServer, clear_file_errors, ensure_disk_space
 from clientmgr.errors import EmbeddedServerError, SettingsError
 from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
@@ -138,12 +138,7 @@ def with_audit_key(settings: Settings) -> Settings:
     file = settings.data_dir / "audit_hash_key"
     settings.data_dir.mkdir(parents=True, exist_ok=True)
     if not file.exists():
-        fresh = file.with_name(f"{file.name}.fresh-{os.getpid()}")
-        write_private(fresh, secrets.token_hex(32))
-        # Two processes may get here at once: only one of them makes the file, and it is never seen half written.
-        with contextlib.suppress(FileExistsError):
-            file.hardlink_to(fresh)
-        fresh.unlink()
+        create_private(file, secrets.token_hex(32))
     return settings.model_copy(update={"audit_hash_key": SecretStr(file.read_text())})
 
 

@@ -7,7 +7,7 @@ import re
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -120,26 +120,32 @@ def _log_dagster_record(name: str, record: dict[str, Any]) -> None:
 class Supervisor:
     """Watches what it was given until it is told to stop."""
 
-    def __init__(self, watched: Iterable[Supervised]) -> None:
-        self._watched = [_Watch(item) for item in watched]
+    def __init__(self, watched: Iterable[Supervised], clock: Callable[[], float] = time.monotonic) -> None:
+        self._watched = [_Watch(item, clock) for item in watched]
 
     def run(self, stop: threading.Event) -> None:
         """Restart what dies, until `stop` is set. It does not stop anything: their owners do, in their order."""
         while not stop.wait(LOOK_EVERY_S):
-            for watch in self._watched:
-                watch.look(time.monotonic())
+            self.look()
+
+    def look(self) -> None:
+        """See once who died and whose time to start again has come."""
+        for watch in self._watched:
+            watch.look()
 
 
 class _Watch:
     """One process: whether it runs, since when, and when to try again."""
 
-    def __init__(self, item: Supervised) -> None:
+    def __init__(self, item: Supervised, clock: Callable[[], float]) -> None:
         self._item = item
+        self._clock = clock
         self._delay_s = FIRST_RESTART_DELAY_S
-        self._running_since = time.monotonic()
+        self._running_since = clock()
         self._restart_at: float | None = None
 
-    def look(self, now: float) -> None:
+    def look(self) -> None:
+        now = self._clock()
         if self._restart_at is not None:
             if now >= self._restart_at:
                 self._restart()
@@ -153,7 +159,7 @@ class _Watch:
 
     def _schedule(self, cause: str) -> None:
         log.error("process died", name=self._item.name, cause=cause, restart_in_s=self._delay_s)
-        self._restart_at = time.monotonic() + self._delay_s
+        self._restart_at = self._clock() + self._delay_s
         self._delay_s = min(self._delay_s * 2, LONGEST_RESTART_DELAY_S)
 
     def _restart(self) -> None:
@@ -163,5 +169,5 @@ class _Watch:
         except (ClientManagerError, OSError) as error:
             self._schedule(str(error))
             return
-        self._running_since = time.monotonic()
+        self._running_since = self._clock()
         log.info("process restarted", name=self._item.name)

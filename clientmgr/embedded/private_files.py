@@ -1,0 +1,31 @@
+"""Files with secrets: readable by their owner alone, and never seen half written."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def write_private(file: Path, text: str) -> None:
+    """Write or replace `file` in one step."""
+    with _written_beside(file, text) as fresh:
+        fresh.replace(file)
+
+
+def create_private(file: Path, text: str) -> None:
+    """Write `file` in one step unless it is there already. Of several who try at once, one succeeds."""
+    with _written_beside(file, text) as fresh, contextlib.suppress(FileExistsError):
+        file.hardlink_to(fresh)
+
+
+@contextlib.contextmanager
+def _written_beside(file: Path, text: str) -> Iterator[Path]:
+    descriptor, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)  # with mode 0600
+    fresh = Path(name)
+    try:
+        with os.fdopen(descriptor, "w") as output:
+            output.write(text)
+        yield fresh
+    finally:
+        fresh.unlink(missing_ok=True)

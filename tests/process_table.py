@@ -1,0 +1,39 @@
+"""Which processes run. A process is known by its pid and start time, so that a reused pid is never taken for it."""
+
+import contextlib
+from collections.abc import Iterable
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+
+from tests.waiting import eventually
+
+
+def with_descendants(pid: int) -> list[psutil.Process]:
+    """The process and all that it and its children started."""
+    root = psutil.Process(pid)
+    return [root, *root.children(recursive=True)]
+
+
+def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Those that have not ended. A zombie has: whoever should collect it is not our matter."""
+    found = []
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def mentioning(text: object) -> list[psutil.Process]:
+    """The running processes with `text` in their command line."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            if any(str(text) in argument for argument in process.cmdline()):
+                found.append(process)
+    return running(found)
+
+
+def wait_until_gone(processes: Iterable[psutil.Process], *, within_s: float = 30.0) -> None:
+    watched = list(processes)
+    eventually(lambda: not running(watched), f"none of {watched} runs any more", within_s=within_s)

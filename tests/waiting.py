@@ -1,0 +1,16 @@
+"""Waiting for something to become true, with a deadline and never for a fixed time."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+def eventually(look: Callable[[], Result], what: str, *, within_s: float = 30.0) -> Result:
+    """What `look` returns once that is true in Python's sense; fails by the name of `what` after the deadline."""
+    deadline = time.monotonic() + within_s
+    while not (result := look()):
+        assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
+        time.sleep(0.02)
+    return result
