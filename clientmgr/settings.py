@@ -115,6 +115,18 @@ class Settings(BaseSettings):
     broker_retention_hours: float = Field(
         168.0, ge=0, description="How long a message stays after every group has passed it."
     )
+    writer_batch_size: int = Field(500, ge=1, le=10_000, description="Events a writer takes at a time.")
+    writer_concurrency: int = Field(2, ge=1, le=64, description="Batches that a writer has in hand at once.")
+    writer_lock_timeout_ms: int = Field(
+        1000,
+        ge=1,
+        description="How long a batch waits for a tenant that somebody has locked before it goes to the retries.",
+    )
+    push_token_status_batch_size: int = Field(
+        100, ge=1, le=10_000, description="Verdicts on push tokens taken at a time."
+    )
+    push_token_status_wait_ms: int = Field(1000, ge=0, description="How long a batch of verdicts may take to fill up.")
+    contact_deletion_batch_size: int = Field(1000, ge=1, le=10_000, description="Contacts deleted at a time.")
     pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
     pubsub_emulator_host: str = Field(
         "",

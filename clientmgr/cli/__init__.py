@@ -5,12 +5,13 @@ Exit codes: 0 done; 1 the work failed, in part or whole, or a check found someth
 """
 
 import re
+import importlib.metadata
 import sys
 
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, stack, tenants
+from clientmgr.cli import audit, config, dlq, messages, stack, tenants, topics
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -31,6 +32,11 @@ stack.register(app)
 config.register(app)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(audit.app, name="audit")
+for group in importlib.metadata.entry_points(group="clientmgr.commands"):
+    app.add_typer(group.load(), name=group.name)
+messages.register(app)
+app.add_typer(topics.app, name="topics")
+app.add_typer(dlq.app, name="dlq")
 
 
 def main() -> None:

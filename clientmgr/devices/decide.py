@@ -31,7 +31,8 @@ class Writes:
 def decide(changes: TenantChanges, stored: Stored) -> Writes:
     """Merge both, apply deletions and token claims, and keep what differs from the tables."""
     writes = Writes()
-    deletions = _deletions(changes, stored, writes)
+    writes.links = dict(changes.links)
+    deletions = _deletions(changes, stored)
     for token_key, claim in changes.claims.items():
         known = stored.claims.get(token_key)
         if known is None or claim.order() > known.order():
@@ -56,14 +57,12 @@ def forget_contacts(contacts: Mapping[int, int], links: Mapping[tuple[int, Devic
     return changes
 
 
-def _deletions(changes: TenantChanges, stored: Stored, writes: Writes) -> dict[DeviceKey, int]:
+def _deletions(changes: TenantChanges, stored: Stored) -> dict[DeviceKey, int]:
     """Up to which version each device is deleted: by an event, or by the deletion of a contact it was linked to."""
     deletions = dict(changes.deletions)
     for (contact_id, key), linked in changes.links.items():
         contact_deleted = stored.contact_tombstones.get(contact_id)
-        if contact_deleted is None:
-            writes.links[contact_id, key] = linked
-        else:
+        if contact_deleted is not None:
             deletions[key] = max(deletions.get(key, 0), linked, contact_deleted)
     return deletions
 

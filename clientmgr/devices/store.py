@@ -4,14 +4,16 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 """
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
-from clientmgr.devices.decide import Stored, Writes, decide
+from clientmgr.devices.decide import Stored, Writes, decide, forget_contacts
 from clientmgr.devices.fold import Claim, TenantChanges
 from clientmgr.devices.state import (
     INFO_FIELDS,
@@ -46,6 +48,53 @@ async def apply_changes(connection: AsyncConnection[Any], customer_id: CustomerI
     writes = decide(changes, stored)
     await write(connection, customer_id, writes)
     return writes
+
+
+async def delete_contacts(
+    connection: AsyncConnection[Any], customer_id: CustomerId, contacts: Mapping[int, int]
+) -> dict[int, int]:
+    """Delete contacts (id → version of the deletion) with their devices; returns how many devices of each went."""
+    queries = tenant_queries(customer_id)
+    wanted = {"contact_ids": list(contacts)}
+    async with connection.pipeline():
+        await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
+        # A contact that was deleted before, and later than this message says, stays deleted until then.
+        await connection.execute(queries["upsert_contact_tombstones"], wanted | {"versions": list(contacts.values())})
+        tombstones = await _send(connection, queries["contact_tombstones"], wanted)
+        found = await _send(connection, queries["links"], wanted)
+    links = {(row[0], DeviceKey(row[1], row[2])): row[3] for row in await found.fetchall()}
+    if not links:
+        return {}
+    changes = forget_contacts(dict(await tombstones.fetchall()), links)
+    gone = set((await apply_changes(connection, customer_id, changes)).deleted_devices)
+    return Counter(contact_id for contact_id, key in links if key in gone)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a provider said of a device's token."""
+
+    application_code: str
+    client_id: str
+    token_digest: bytes
+    status: str
+    occurred_at: int
+
+
+async def apply_verdicts(connection: AsyncConnection[Any], customer_id: CustomerId, verdicts: Sequence[Verdict]) -> int:
+    """Set the tokens' status where the verdicts still apply; returns how many did."""
+    queries = tenant_queries(customer_id)
+    columns = {
+        "application_codes": [verdict.application_code for verdict in verdicts],
+        "client_ids": [verdict.client_id for verdict in verdicts],
+        "digests": [verdict.token_digest for verdict in verdicts],
+        "statuses": [verdict.status for verdict in verdicts],
+        "versions": [verdict.occurred_at for verdict in verdicts],
+    }
+    async with connection.pipeline():
+        await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
+        updated = await _send(connection, queries["update_token_status"], columns)
+    return updated.rowcount
 
 
 async def _load(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Stored:

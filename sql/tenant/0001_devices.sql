@@ -30,8 +30,12 @@ CREATE TABLE :"schema".devices (
     -- An info event carries only some fields, so each field has a version of its own: {"language": 1763248000123}.
     info_versions jsonb NOT NULL DEFAULT '{}',
     push_token_version bigint NOT NULL DEFAULT 0,
+    -- SHA-256 of the token, or of a web push endpoint. It stays when the token is superseded: of two tokens set in one
+    -- millisecond the greater digest wins, also after the token itself is gone.
+    push_token_digest bytea,
     push_token_status_version bigint NOT NULL DEFAULT 0,
     contact_version bigint NOT NULL DEFAULT 0,
+    last_seen_version bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (application_code, client_id)
 ) WITH (fillfactor = 85); -- room for updates on the same page: no indexed column changes in most events
 
@@ -52,6 +56,16 @@ CREATE TABLE :"schema".contact_tombstones (
     contact_id bigint PRIMARY KEY,
     deleted_version bigint NOT NULL,
     recorded_at timestamptz NOT NULL DEFAULT now()
+);
+
+-- Which devices a contact was ever linked to: the contact's deletion deletes all of them, also those that have another
+-- contact by then (clientmgr/devices/decide.py says why). Kept as long as its tombstone: a contact may be deleted twice.
+CREATE TABLE :"schema".contact_links (
+    contact_id bigint NOT NULL,
+    application_code text NOT NULL,
+    client_id text NOT NULL,
+    linked_version bigint NOT NULL,
+    PRIMARY KEY (contact_id, application_code, client_id)
 );
 
 -- Who claimed a push token last. It outlives the device's own use of the token, so that an older claim that arrives late

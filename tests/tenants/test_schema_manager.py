@@ -16,7 +16,7 @@ from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
-TENANT_TABLES = {"devices", "device_tombstones", "contact_tombstones", "push_token_claims"}
+TENANT_TABLES = {"devices", "device_tombstones", "contact_tombstones", "contact_links", "push_token_claims"}
 
 
 def tables_of(query: Query, schema: str) -> set[str]:

@@ -30,7 +30,8 @@ ON CONFLICT (customer_id) DO UPDATE
 
 -- name: lock
 SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
-FROM clientmgr.tenants WHERE customer_id = %(customer_id)s FOR UPDATE;
+FROM clientmgr.tenants WHERE customer_id = ANY(%(customer_ids)s::bigint [])
+ORDER BY customer_id FOR UPDATE; -- in key order: two callers with tenants in common wait instead of deadlocking
 
 -- name: applied_files
 SELECT version, name, checksum FROM clientmgr.tenant_migration_files ORDER BY version;
@@ -42,13 +43,13 @@ ON CONFLICT (version) DO NOTHING;
 
 -- name: record_migrations
 INSERT INTO clientmgr.tenant_migrations (customer_id, version, checksum)
-SELECT %(customer_id)s, * FROM unnest(%(versions)s::integer [], %(checksums)s::text []);
+SELECT * FROM unnest(%(customer_ids)s::bigint [], %(versions)s::integer [], %(checksums)s::text []);
 
 -- name: set_at_head
 UPDATE clientmgr.tenants
 SET status = 'active', schema_version = %(version)s, schema_digest = %(digest)s,
     activated_at = coalesce(activated_at, now()), updated_at = now()
-WHERE customer_id = %(customer_id)s;
+WHERE customer_id = ANY(%(customer_ids)s::bigint []);
 
 -- name: set_deleting
 UPDATE clientmgr.tenants SET status = 'deleting', updated_at = now() WHERE customer_id = %(customer_id)s;
@@ -66,3 +67,6 @@ SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = %(schema)s);
 
 -- name: devices_exist
 SELECT to_regclass(%(devices)s) IS NOT NULL;
+
+-- name: statuses
+SELECT customer_id, status FROM clientmgr.tenants WHERE customer_id = ANY(%(customer_ids)s::bigint []);

@@ -124,12 +124,9 @@ ON CONFLICT (contact_id) DO UPDATE
     SET deleted_version = excluded.deleted_version, recorded_at = now()
     WHERE t.deleted_version < excluded.deleted_version;
 
--- name: links_of_contacts
+-- name: links
 SELECT contact_id, application_code, client_id, linked_version
 FROM :"schema".contact_links WHERE contact_id = ANY(%(contact_ids)s::bigint []);
-
--- name: delete_links
-DELETE FROM :"schema".contact_links WHERE contact_id = ANY(%(contact_ids)s::bigint []);
 
 -- name: update_token_status
 -- A verdict counts only for the token it was given on, while the device holds it and set it no later.

@@ -1,0 +1,114 @@
+"""The contact-deletion worker: a deleted contact's devices go, and a tombstone keeps late events from undoing it.
+
+Each deletion is audited in the same transaction, with the contact as a keyed hash and the number of devices that went.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from psycopg import AsyncConnection
+
+from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
+from clientmgr.devices.events import (
+    ContactId,
+    Identifier,
+    InvalidMessageError,
+    Millis,
+    check_occurred_at,
+    checked_customer_id,
+    decode,
+)
+from clientmgr.devices.store import delete_contacts
+from clientmgr.tenants.names import CustomerId
+from streaming import topics
+from streaming.daemon import Daemon, Services, Source
+from streaming.failures import error_attributes, pass_on
+from streaming.retrying import settle_failures
+from streaming.tenant_batches import TenantBatches, Work
+
+ACTOR = "contact-deletion"
+
+
+class ContactDeletion(Struct, frozen=True, rename="camel"):
+    """A message of `client-manager.contact-deletion`."""
+
+    event_id: Identifier
+    customer_id: int
+    contact_id: ContactId
+    deleted_at: Millis
+
+
+_DECODER = msgspec.json.Decoder(ContactDeletion)
+
+
+def decode_deletion(data: bytes) -> tuple[CustomerId, ContactDeletion]:
+    deletion: ContactDeletion = decode(_DECODER, data)
+    check_occurred_at(deletion.deleted_at, field="deletedAt")
+    return checked_customer_id(deletion.customer_id), deletion
+
+
+class ContactDeletionWorker:
+    """Handles batches of `client-manager.contact-deletion`. Deleting twice is fine."""
+
+    def __init__(self, services: Services) -> None:
+        self._audit = AuditLogger.from_settings(services.settings)
+        self._most_attempts = services.settings.broker_max_attempts
+        self._tenants = TenantBatches(
+            services.tenants, self._delete, lock_timeout_ms=services.settings.writer_lock_timeout_ms
+        )
+
+    async def __call__(self, batch: Batch) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = [DONE] * len(batch.messages)
+        work = []
+        for position, message in enumerate(batch.messages):
+            try:
+                customer_id, deletion = decode_deletion(message.data)
+            except InvalidMessageError as error:
+                outcomes[position] = give_up(batch, message, error)
+            else:
+                work.append(Work(position, customer_id, deletion))
+        failures = await self._tenants.run(batch.connection, work)
+        settle_failures(batch, outcomes, failures, most_attempts=self._most_attempts, give_up=give_up)
+        return outcomes
+
+    async def _delete(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, deletions: Sequence[ContactDeletion]
+    ) -> None:
+        contacts: dict[int, int] = {}
+        for deletion in deletions:
+            contacts[deletion.contact_id] = max(deletion.deleted_at, contacts.get(deletion.contact_id, 0))
+        deleted = await delete_contacts(connection, customer_id, contacts)
+        await self._audit.append_async(
+            connection,
+            [
+                AuditEntry(
+                    customer_id,
+                    ACTOR,
+                    "contact.delete",
+                    "deleted",
+                    contact_id=contact_id,
+                    rows_affected=deleted.get(contact_id, 0),
+                )
+                for contact_id in contacts
+            ],
+        )
+
+
+def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome:
+    return pass_on(batch, message, topics.CONTACT_DELETION_ERRORS, error_attributes(error), error)
+
+
+def sources(services: Services) -> list[Source]:
+    settings = services.settings
+    options = ConsumerOptions(
+        batch_size=settings.contact_deletion_batch_size,
+        wait_period_ms=settings.broker_wait_period_ms,
+        max_attempts=settings.broker_max_attempts,
+    )
+    return [Source(topics.CONTACT_DELETION, ContactDeletionWorker(services), options)]
+
+
+DAEMON = Daemon("contact-deletion", sources, publishes_to=(topics.CONTACT_DELETION_ERRORS,))

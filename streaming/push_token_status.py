@@ -1,0 +1,133 @@
+"""The push-token status updater: the providers' verdicts on tokens, from the push and the web push senders.
+
+A verdict about a token that the device has replaced since, or set later than the verdict was given, changes nothing.
+"""
+
+import enum
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
+from clientmgr.devices.events import (
+    Identifier,
+    InvalidMessageError,
+    Millis,
+    check_occurred_at,
+    checked_customer_id,
+    decode,
+    refuse_nul,
+)
+from clientmgr.devices.state import PushToken
+from clientmgr.devices.store import Verdict, apply_verdicts
+from clientmgr.tenants.names import CustomerId
+from streaming import topics
+from streaming.daemon import Daemon, Services, Source
+from streaming.retrying import settle_failures
+from streaming.tenant_batches import TenantBatches, Work
+
+LongText = Annotated[str, Meta(min_length=1, max_length=8192)]
+
+
+class TokenType(enum.StrEnum):
+    """Which senders' verdicts are read."""
+
+    PUSH = "push"
+    WEB = "web"
+    BOTH = "both"
+
+
+class _Status(Struct, frozen=True, rename="camel"):
+    event_id: Identifier
+    customer_id: int
+    application_code: Identifier
+    client_id: Identifier
+    status: Literal["valid", "invalid"]
+    occurred_at: Millis
+    reason: str | None = None
+
+
+class PushStatus(_Status, frozen=True, rename="camel", kw_only=True):
+    push_token: LongText
+
+
+class WebPushStatus(_Status, frozen=True, rename="camel", kw_only=True):
+    endpoint: LongText
+
+
+_PUSH = msgspec.json.Decoder(PushStatus)
+_WEB = msgspec.json.Decoder(WebPushStatus)
+
+
+def decode_verdict(topic: str, data: bytes) -> tuple[CustomerId, Verdict]:
+    """The verdict in a message of one of the two topics, or `InvalidMessageError` that names the field."""
+    status: PushStatus | WebPushStatus = decode(_PUSH if topic == topics.PUSH_TOKEN_STATUS else _WEB, data)
+    check_occurred_at(status.occurred_at)
+    refuse_nul(data)
+    token = (
+        PushToken("fcm_token", token=status.push_token)
+        if isinstance(status, PushStatus)
+        else PushToken("webpush", web_push={"endpoint": status.endpoint})
+    )
+    verdict = Verdict(status.application_code, status.client_id, token.digest(), status.status, status.occurred_at)
+    return checked_customer_id(status.customer_id), verdict
+
+
+class PushTokenStatusUpdater:
+    """Handles batches of either topic."""
+
+    def __init__(self, services: Services) -> None:
+        self._most_attempts = services.settings.broker_max_attempts
+        self._tenants = TenantBatches(
+            services.tenants, write_verdicts, lock_timeout_ms=services.settings.writer_lock_timeout_ms
+        )
+
+    async def __call__(self, batch: Batch) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = [DONE] * len(batch.messages)
+        work = []
+        for position, message in enumerate(batch.messages):
+            try:
+                customer_id, verdict = decode_verdict(message.topic, message.data)
+            except InvalidMessageError as error:
+                outcomes[position] = Dead(str(error), type(error).__name__)
+            else:
+                work.append(Work(position, customer_id, verdict))
+        failures = await self._tenants.run(batch.connection, work)
+        settle_failures(
+            batch,
+            outcomes,
+            failures,
+            most_attempts=self._most_attempts,
+            give_up=lambda _batch, _message, error: Dead(str(error), type(error).__name__),
+        )
+        return outcomes
+
+
+async def write_verdicts(
+    connection: AsyncConnection[Any], customer_id: CustomerId, verdicts: Sequence[Verdict]
+) -> None:
+    await apply_verdicts(connection, customer_id, verdicts)
+
+
+def daemon(token_type: TokenType) -> Daemon:
+    """The updater for one kind of token, or for both at once in one process."""
+    read = {
+        TokenType.PUSH: [topics.PUSH_TOKEN_STATUS],
+        TokenType.WEB: [topics.WEB_PUSH_TOKEN_STATUS],
+        TokenType.BOTH: [topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS],
+    }[token_type]
+
+    def sources(services: Services) -> list[Source]:
+        settings = services.settings
+        options = ConsumerOptions(
+            batch_size=settings.push_token_status_batch_size,
+            linger_ms=settings.push_token_status_wait_ms,
+            wait_period_ms=settings.broker_wait_period_ms,
+            max_attempts=settings.broker_max_attempts,
+        )
+        return [Source(topic, PushTokenStatusUpdater(services), options) for topic in read]
+
+    return Daemon("push-token-status", sources)

@@ -1,0 +1,113 @@
+"""Works through a batch tenant by tenant, so that a tenant that is locked, broken or gone costs only itself.
+
+All tenants are tried together first, which is what happens nearly always. Only when something fails is the work undone
+and done again behind a savepoint for each tenant, and where a tenant fails for good, by halves until the bad message is
+found.
+"""
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.errors import ErrorKind, classify
+from clientmgr.tenants.directory import TenantDirectory
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.registry import ensure_usable
+
+Item = TypeVar("Item")
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[Item]):
+    """A message's place in the batch, and what was decoded from it."""
+
+    position: int
+    customer_id: CustomerId
+    item: Item
+
+
+Apply = Callable[[AsyncConnection[Any], CustomerId, Sequence[Item]], Awaitable[None]]
+Failures = dict[int, Exception]
+"""Place in the batch → why it failed."""
+
+
+class TenantBatches(Generic[Item]):
+    """Applies items to their tenants inside the batch's transaction."""
+
+    def __init__(self, tenants: TenantDirectory, apply: Apply[Item], *, lock_timeout_ms: int) -> None:
+        self._tenants = tenants
+        self._apply = apply
+        self._lock_timeout_ms = lock_timeout_ms
+
+    async def run(self, connection: AsyncConnection[Any], work: Sequence[Work[Item]]) -> Failures:
+        """Apply all that can be applied. Raises only when the connection is lost."""
+        failures: Failures = {}
+        by_tenant: dict[CustomerId, list[Work[Item]]] = defaultdict(list)
+        for one in work:
+            by_tenant[one.customer_id].append(one)
+        statuses = await self._tenants.statuses(connection, by_tenant)
+        for customer_id in list(by_tenant):
+            try:
+                ensure_usable(customer_id, statuses[customer_id])
+            except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
+                failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
+        if by_tenant:
+            await connection.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_ms:d}")
+            if not await self._all_together(connection, by_tenant):
+                # In the same order everywhere, or two batches wait for each other's tenants for ever.
+                for customer_id in sorted(by_tenant):
+                    failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
+            await connection.execute("SET LOCAL lock_timeout = 0")
+        return failures
+
+    async def _all_together(
+        self, connection: AsyncConnection[Any], by_tenant: dict[CustomerId, list[Work[Item]]]
+    ) -> bool:
+        try:
+            async with connection.transaction():
+                for customer_id in sorted(by_tenant):
+                    await self._apply(connection, customer_id, [one.item for one in by_tenant[customer_id]])
+        except Exception:
+            if connection.closed:
+                raise
+            return False
+        return True
+
+    async def _one_tenant(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, work: Sequence[Work[Item]]
+    ) -> Failures:
+        error = await self._attempt(connection, customer_id, work)
+        if error is None:
+            return {}
+        if classify(error) is ErrorKind.PERMANENT and len(work) > 1:
+            middle = len(work) // 2
+            first = await self._one_tenant(connection, customer_id, work[:middle])
+            return first | await self._one_tenant(connection, customer_id, work[middle:])
+        return dict.fromkeys((one.position for one in work), error)
+
+    async def _attempt(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, work: Sequence[Work[Item]]
+    ) -> Exception | None:
+        try:
+            async with connection.transaction():
+                await self._apply(connection, customer_id, [one.item for one in work])
+        except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable) as error:
+            return await self._gone_meanwhile(connection, customer_id) or error
+        except Exception as error:
+            if connection.closed:
+                raise
+            return error
+        return None
+
+    async def _gone_meanwhile(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> Exception | None:
+        """A schema that is missing: was the tenant deleted since it was last looked up?"""
+        statuses = await self._tenants.ask_registry(connection, [customer_id])
+        try:
+            ensure_usable(customer_id, statuses[customer_id])
+        except Exception as error:  # noqa: BLE001  # it is the answer
+            return error
+        return None

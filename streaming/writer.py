@@ -1,0 +1,52 @@
+"""The writer: every device event of `client-manager.writer` into its tenant's tables.
+
+It never waits for a retry: what may succeed later goes to the republisher, what never can to the errors, both in the
+transaction that settles the batch.
+"""
+
+from collections.abc import Sequence
+
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome
+from clientmgr.errors import is_permanent
+from streaming import topics
+from streaming.daemon import Daemon, Services, Source
+from streaming.event_writing import EventWriting
+from streaming.failures import error_attributes, pass_on
+
+
+class Writer:
+    """Handles batches of `client-manager.writer`."""
+
+    def __init__(self, services: Services) -> None:
+        self._writing = EventWriting(services)
+
+    async def __call__(self, batch: Batch) -> Sequence[Outcome] | None:
+        failures = await self._writing.write(batch, range(len(batch.messages)))
+        if not failures:
+            return None
+        outcomes: list[Outcome] = [DONE] * len(batch.messages)
+        for position, error in failures.items():
+            outcomes[position] = settle_failure(batch, position, error)
+        return outcomes
+
+
+def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
+    message = batch.messages[position]
+    if is_permanent(error):
+        attributes = {**error_attributes(error), "retryCount": "0"}
+        return pass_on(batch, message, topics.WRITER_ERRORS, attributes, error)
+    return pass_on(batch, message, topics.REPUBLISHER, {"retryCount": "1"}, error)
+
+
+def sources(services: Services) -> list[Source]:
+    settings = services.settings
+    options = ConsumerOptions(
+        batch_size=settings.writer_batch_size,
+        wait_period_ms=settings.broker_wait_period_ms,
+        concurrency=settings.writer_concurrency,
+        max_attempts=settings.broker_max_attempts,
+    )
+    return [Source(topics.WRITER, Writer(services), options)]
+
+
+DAEMON = Daemon("writer", sources, publishes_to=(topics.REPUBLISHER, topics.WRITER_ERRORS))

@@ -1,0 +1,263 @@
+"""The tables keep what was decided: events and contact deletions in any order, on a real PostgreSQL, concurrently."""
+
+import asyncio
+import itertools
+import random
+from typing import Any
+
+import pytest
+from psycopg.rows import dict_row
+
+from clientmgr.database import Database, Role
+from clientmgr.devices.fold import fold
+from clientmgr.devices.store import Verdict, apply_changes, apply_verdicts, delete_contacts
+from clientmgr.tenants.names import CustomerId, quoted_schema
+from tests.devices.histories import (
+    APPLICATIONS,
+    CLIENTS,
+    CONTACTS,
+    LATEST,
+    TOKENS,
+    Device,
+    Happening,
+    Model,
+    contact_deletion,
+    token_digest,
+)
+
+INFO = {"language": "language", "application_version": "applicationVersion", "push_enabled": "pushEnabled"}
+
+
+async def arrive(database: Database, tenant: CustomerId, batch: list[Happening]) -> None:
+    """One batch in one transaction, as a worker would handle it."""
+    async with await database.connect_async(Role.WRITER) as connection:
+        events = [happening.decoded() for happening in batch if happening.kind != "contact.deleted"]
+        if events:
+            await apply_changes(connection, tenant, fold(events))
+        gone = [happening for happening in batch if happening.kind == "contact.deleted"]
+        for happening in gone:
+            await delete_contacts(connection, tenant, {happening.content["contactId"]: happening.at})
+
+
+def devices(database: Database, tenant: CustomerId) -> dict[tuple[str, str], Device]:
+    """The rows as the model sees them."""
+    return {
+        (row["application_code"], row["client_id"]): Device(
+            info={INFO.get(name, name): row[name] for name in (*INFO, "attributes") if name in row["info_versions"]},
+            token=row["push_token_digest"].hex() if row["push_token_kind"] else None,
+            token_status=row["push_token_status"],
+            contact_id=row["contact_id"],
+            last_seen=row["last_seen_version"],
+        )
+        for row in rows(database, tenant)
+    }
+
+
+def rows(database: Database, tenant: CustomerId) -> list[dict[str, Any]]:
+    with database.connect(Role.READER) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        return cursor.execute(f"SELECT * FROM {quoted_schema(tenant)}.devices ORDER BY 1, 2").fetchall()
+
+
+def random_history(seed: int, length: int) -> list[Happening]:
+    choose = random.Random(seed)
+
+    def event() -> Happening:
+        kind, payload = choose.choice(
+            [
+                ("client.registered", '{"language": "en", "platform": "ios"}'),
+                ("client.updated", f'{{"language": "{choose.choice(["en", "fr"])}"}}'),
+                ("client.updated", f'{{"attributes": {{"n": {choose.randrange(3)}}}, "pushEnabled": true}}'),
+                ("client.pushTokenSet", f'{{"kind": "fcm_token", "pushToken": "{choose.choice(TOKENS)}"}}'),
+                ("client.pushTokenCleared", "{}"),
+                ("client.contactLinked", f'{{"contactId": {choose.choice(CONTACTS)}}}'),
+                ("client.contactUnlinked", "{}"),
+                ("client.deleted", "{}"),
+            ]
+        )
+        at = choose.randint(1, LATEST)
+        if choose.random() < 0.1:
+            return contact_deletion(at, choose.choice(CONTACTS))
+        return Happening(kind, at, choose.choice(APPLICATIONS), choose.choice(CLIENTS), payload)
+
+    return [event() for _ in range(length)]
+
+
+def cut(arriving: list[Happening], choose: random.Random) -> list[list[Happening]]:
+    batches, rest = [], list(arriving)
+    while rest:
+        size = choose.randint(1, 6)
+        batches.append(rest[:size])
+        rest = rest[size:]
+    return batches
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("seed", range(12))
+async def test_concurrent_writers_leave_what_the_sorted_history_leaves(
+    database: Database, tenant: CustomerId, seed: int
+) -> None:
+    choose = random.Random(seed)
+    history = random_history(seed, 60)
+    arriving = choose.sample(history + history[:20], k=80)
+    batches = iter(cut(arriving, choose))
+
+    async def writer() -> None:
+        for batch in batches:
+            await arrive(database, tenant, batch)
+
+    await asyncio.gather(*(writer() for _ in range(4)))
+
+    model = Model(history).devices
+    found = devices(database, tenant)
+    for device in model.values():
+        device.info = {name: value for name, value in device.info.items() if name != "platform"}
+    assert found == model
+    held = [(app, device.token) for (app, _), device in found.items() if device.token]
+    assert len(held) == len(set(held))
+
+
+@pytest.mark.anyio
+async def test_every_arrival_of_a_takeover_gives_the_token_to_the_newest_claim(
+    database: Database, tenant: CustomerId
+) -> None:
+    token = '{"kind": "fcm_token", "pushToken": "t1"}'
+    history = [
+        Happening("client.pushTokenSet", 1, "A", "c1", token),
+        Happening("client.pushTokenSet", 3, "A", "c2", token),
+        Happening("client.updated", 5, "A", "c1", '{"language": "en"}'),
+    ]
+    for order in itertools.permutations(history):
+        for happening in order:
+            await arrive(database, tenant, [happening])
+        found = devices(database, tenant)
+        assert (found["A", "c1"].token, found["A", "c1"].token_status) == (None, "superseded")
+        assert found["A", "c2"].token == token_digest(history[1])
+        await arrive(database, tenant, [Happening("client.deleted", 9, "A", client) for client in ("c1", "c2")])
+        tenant = await fresh(database, tenant)
+
+
+async def fresh(database: Database, tenant: CustomerId) -> CustomerId:
+    async with await database.connect_async(Role.OWNER) as connection:
+        for table in ("devices", "device_tombstones", "push_token_claims", "contact_links", "contact_tombstones"):
+            await connection.execute(f"TRUNCATE {quoted_schema(tenant)}.{table}")
+    return tenant
+
+
+@pytest.mark.anyio
+async def test_every_column_of_the_contract_is_filled(database: Database, tenant: CustomerId) -> None:
+    info = (
+        '{"hardwareId": "h", "platform": "web", "applicationVersion": "4.1", "deviceModel": "m", "osVersion": "o",'
+        ' "sdkVersion": "s", "language": "fr-CA", "timezone": "Europe/Paris", "pushEnabled": true,'
+        ' "pushSettings": {"quiet": [1, 2]}, "attributes": {"x": null}}'
+    )
+    web = '{"kind": "webpush", "webPush": {"endpoint": "https://p/1", "keys": {"p256dh": "k", "auth": "a"}}}'
+    await arrive(
+        database,
+        tenant,
+        [
+            Happening("client.registered", 1_700_000_000_000, "A", "c1", info),
+            Happening("client.pushTokenSet", 1_700_000_000_001, "A", "c1", web),
+            Happening("client.contactLinked", 1_700_000_000_002, "A", "c1", '{"contactId": 42}'),
+        ],
+    )
+
+    (row,) = rows(database, tenant)
+    assert (row["hardware_id"], row["platform"], row["provider"]) == ("h", "web", "vapid")
+    assert (row["application_version"], row["device_model"], row["os_version"]) == ("4.1", "m", "o")
+    assert (row["sdk_version"], row["language"], row["timezone"]) == ("s", "fr-CA", "Europe/Paris")
+    assert (row["push_enabled"], row["push_settings"], row["attributes"]) == (True, {"quiet": [1, 2]}, {"x": None})
+    assert (row["push_token"], row["push_token_kind"], row["push_token_status"]) == (None, "webpush", "valid")
+    assert row["web_push"] == {"endpoint": "https://p/1", "keys": {"p256dh": "k", "auth": "a"}}
+    assert (row["contact_id"], row["orphaned_since"]) == (42, None)
+    assert row["last_seen_at"].timestamp() == pytest.approx(1_700_000_000.002)
+
+
+@pytest.mark.anyio
+async def test_a_device_is_an_orphan_since_it_was_unlinked(database: Database, tenant: CustomerId) -> None:
+    link = Happening("client.contactLinked", 1_700_000_000_000, "A", "c1", '{"contactId": 42}')
+    unlink = Happening("client.contactUnlinked", 1_700_000_005_000, "A", "c1")
+    await arrive(database, tenant, [link])
+    await arrive(database, tenant, [unlink])
+
+    (row,) = rows(database, tenant)
+    assert row["contact_id"] is None
+    assert row["orphaned_since"].timestamp() == 1_700_000_005
+
+
+@pytest.mark.anyio
+async def test_a_batch_that_changes_nothing_writes_nothing(database: Database, tenant: CustomerId) -> None:
+    event = Happening("client.updated", 5, "A", "c1", '{"language": "en", "attributes": {"n": 1.0}}')
+    await arrive(database, tenant, [event])
+    before = rows(database, tenant)
+
+    async with await database.connect_async(Role.WRITER) as connection:
+        writes = await apply_changes(connection, tenant, fold([event.decoded()]))
+
+    assert (writes.devices, writes.deleted_devices) == ({}, [])
+    assert rows(database, tenant) == before
+
+
+@pytest.mark.anyio
+async def test_a_late_event_does_not_bring_back_a_deleted_contacts_device(
+    database: Database, tenant: CustomerId
+) -> None:
+    link = Happening("client.contactLinked", 2, "A", "c1", '{"contactId": 42}')
+    await arrive(database, tenant, [link])
+    async with await database.connect_async(Role.WRITER) as connection:
+        assert await delete_contacts(connection, tenant, {42: 5, 43: 5}) == {42: 1}
+        assert await delete_contacts(connection, tenant, {42: 5}) == {}
+
+    await arrive(database, tenant, [Happening("client.registered", 4, "A", "c1", '{"language": "en"}')])
+    await arrive(database, tenant, [link, Happening("client.contactLinked", 6, "A", "c2", '{"contactId": 42}')])
+
+    assert devices(database, tenant) == {}
+
+
+TOKEN = Happening("client.pushTokenSet", 10, "A", "c1", '{"kind": "fcm_token", "pushToken": "t1"}')
+DIGEST = bytes.fromhex(token_digest(TOKEN))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("verdict", "status"),
+    [
+        (Verdict("A", "c1", DIGEST, "invalid", 10), "invalid"),
+        (Verdict("A", "c1", DIGEST, "invalid", 15), "invalid"),
+        (Verdict("A", "c1", DIGEST, "invalid", 9), "valid"),
+        (Verdict("A", "c1", b"another token", "invalid", 15), "valid"),
+        (Verdict("A", "c2", DIGEST, "invalid", 15), "valid"),
+        (Verdict("B", "c1", DIGEST, "invalid", 15), "valid"),
+    ],
+)
+async def test_a_verdict_counts_only_for_the_token_that_the_device_holds_and_set_no_later(
+    database: Database, tenant: CustomerId, verdict: Verdict, status: str
+) -> None:
+    await arrive(database, tenant, [TOKEN])
+    async with await database.connect_async(Role.WRITER) as connection:
+        assert await apply_verdicts(connection, tenant, [verdict]) == int(status == "invalid")
+
+    assert rows(database, tenant)[0]["push_token_status"] == status
+
+
+@pytest.mark.anyio
+async def test_a_verdict_survives_the_same_token_event_but_not_a_newer_one(
+    database: Database, tenant: CustomerId
+) -> None:
+    await arrive(database, tenant, [TOKEN])
+    async with await database.connect_async(Role.WRITER) as connection:
+        await apply_verdicts(connection, tenant, [Verdict("A", "c1", DIGEST, "invalid", 15)])
+
+    await arrive(database, tenant, [TOKEN])
+    assert rows(database, tenant)[0]["push_token_status"] == "invalid"
+    await arrive(database, tenant, [Happening("client.pushTokenSet", 20, "A", "c1", TOKEN.payload)])
+    assert rows(database, tenant)[0]["push_token_status"] == "valid"
+
+
+@pytest.mark.anyio
+async def test_an_older_verdict_does_not_undo_a_newer_one(database: Database, tenant: CustomerId) -> None:
+    await arrive(database, tenant, [TOKEN])
+    async with await database.connect_async(Role.WRITER) as connection:
+        await apply_verdicts(connection, tenant, [Verdict("A", "c1", DIGEST, "invalid", 15)])
+        await apply_verdicts(connection, tenant, [Verdict("A", "c1", DIGEST, "valid", 12)])
+
+    assert rows(database, tenant)[0]["push_token_status"] == "invalid"
