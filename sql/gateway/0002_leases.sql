@@ -105,7 +105,8 @@ BEGIN
     IF taken <> '{}' THEN
         -- What followed the last one taken of a key was perhaps leased: no longer, and that delivery does not count.
         UPDATE clientmgr.gateway_deliveries AS d
-        SET lease = 0, lease_until = moment, available_at = 'infinity', attempt = d.attempt - 1
+        SET lease = 0, lease_until = moment, available_at = 'infinity',
+            attempt = d.attempt - (d.lease_until > moment)::integer
         FROM (
             SELECT t.ordering_key, max(t.c_offset) AS last_taken FROM clientmgr.gateway_deliveries AS t
             WHERE t.subscription_id = s.id AND t.c_offset = ANY (taken) AND t.ordering_key <> '' GROUP BY 1
@@ -272,13 +273,15 @@ BEGIN
                 + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, d.attempt)
         FROM asked AS a
         WHERE a.id = s.id AND d.subscription_id = s.id AND d.c_offset = a.c_offset AND d.lease = a.lease
-            AND (NOT s.exactly_once OR d.lease_until > moment)
+            -- Late for more time: it may have been taken from a client that is gone. Giving back is never too late.
+            AND (d.lease_until > moment OR (a.seconds = 0 AND NOT s.exactly_once))
         RETURNING a.nth
     )
     SELECT c.nth FROM changed AS c;
     -- What follows a message that was given back must come after it again; that delivery of theirs does not count.
     UPDATE clientmgr.gateway_deliveries AS d
-    SET lease = 0, lease_until = moment, available_at = 'infinity', attempt = d.attempt - 1
+    SET lease = 0, lease_until = moment, available_at = 'infinity',
+        attempt = d.attempt - (d.lease_until > moment)::integer
     FROM (
         SELECT r.ordering_key, min(r.c_offset) AS first_refused
         FROM unnest(offsets, seconds) AS a (c_offset, seconds)
@@ -299,8 +302,8 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     s := clientmgr.gateway_lock(subscription_name);
+    -- The lease's number stays: until somebody else has the message, an acknowledgement on its way still counts.
     UPDATE clientmgr.gateway_deliveries AS d SET
-        lease = 0,
         lease_until = clock_timestamp(),
         available_at = CASE WHEN d.ordering_key <> '' AND EXISTS (
             SELECT FROM clientmgr.gateway_deliveries AS e
