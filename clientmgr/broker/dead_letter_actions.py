@@ -1,0 +1,165 @@
+"""Replays dead letters and drops them: in small transactions, each with its row in the audit log."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import tuple_row
+
+from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.broker.dead_letters import QUERIES, Selection, as_counted, counts, over_matching
+from clientmgr.errors import InvalidInputError
+from clientmgr.tenants.names import parse_customer_id
+
+LETTERS_A_TRANSACTION = 500
+
+OnProgress = Callable[[int], None]
+"""Told how many letters more are dealt with, after each transaction."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What became of the selected letters of one topic and subscription."""
+
+    topic: str
+    subscription: str
+    replayed: int
+    skipped: int
+    """Replayed before, by an earlier run or by somebody else at the same time."""
+    problem: str = ""
+    """Why nothing could be replayed; empty when all went well."""
+
+
+def replay(
+    connection: Connection[Any],
+    selection: Selection,
+    audit: AuditLogger,
+    *,
+    actor: str,
+    again: bool = False,
+    cut_off_ms: int | None = None,
+    on_progress: OnProgress = lambda _: None,
+    letters_a_transaction: int = LETTERS_A_TRANSACTION,
+) -> list[Replay]:
+    """Publish the selected letters again, unchanged, each for the subscription alone in which it failed.
+
+    Appending to the log and marking the letter are one transaction, so that a run that ends half-way can be repeated:
+    what is marked is left alone, unless `again` says otherwise. The connection is in autocommit mode.
+    """
+    results = []
+    for part in _parts(connection, selection):
+        if not _group_exists(connection, part):
+            problem = f"subscription {part.subscription} of topic {part.topic} is gone: nobody would read it"
+            results.append(Replay(str(part.topic), str(part.subscription), 0, 0, problem))
+            continue
+        replayed = skipped = 0
+        for ids in _chunks(connection, part, letters_a_transaction):
+            count = _replay_chunk(connection, part, ids, audit, actor=actor, again=again, cut_off_ms=cut_off_ms)
+            replayed += count
+            skipped += len(ids) - count
+            on_progress(len(ids))
+        results.append(Replay(str(part.topic), str(part.subscription), replayed, skipped))
+    return results
+
+
+def _replay_chunk(
+    connection: Connection[Any],
+    part: Selection,
+    ids: Sequence[int],
+    audit: AuditLogger,
+    *,
+    actor: str,
+    again: bool,
+    cut_off_ms: int | None,
+) -> int:
+    with connection.transaction():
+        locked = _rows(connection, "lock", ids=ids, again=again)
+        if locked:
+            due = [row[0] for row in locked]
+            audit.append(connection, [_entry("dead-letters.replay", actor, part, [row[1] for row in locked], due)])
+            connection.execute(QUERIES["mark_replayed"], {"ids": due})
+            # Last: from here on everyone else who publishes to the topic waits for us.
+            connection.execute(QUERIES["append_again"], {"ids": due, "topic": part.topic, "cut_off_ms": cut_off_ms})
+    return len(locked)
+
+
+def drop(
+    connection: Connection[Any],
+    selection: Selection,
+    audit: AuditLogger,
+    *,
+    actor: str,
+    on_progress: OnProgress = lambda _: None,
+    letters_a_transaction: int = LETTERS_A_TRANSACTION,
+) -> int:
+    """Delete the selected letters for good. Returns how many. The connection is in autocommit mode."""
+    dropped = 0
+    for part in _parts(connection, selection):
+        for ids in _chunks(connection, part, letters_a_transaction):
+            with connection.transaction():
+                tenants = [row[0] for row in _rows(connection, "drop", ids=ids)]
+                if tenants:
+                    audit.append(connection, [_entry("dead-letters.drop", actor, part, tenants, ids)])
+            dropped += len(tenants)
+            on_progress(len(ids))
+    return dropped
+
+
+def _parts(connection: Connection[Any], selection: Selection) -> list[Selection]:
+    """The selection by topic and subscription: who appends to two topics at once and another could block each other."""
+    counted = counts(connection, selection)
+    bounded = as_counted(selection, counted)
+    pairs = sorted({(count.topic, count.subscription) for count in counted})
+    return [replace(bounded, topic=topic, subscription=subscription) for topic, subscription in pairs]
+
+
+def _chunks(connection: Connection[Any], part: Selection, most: int) -> Iterator[list[int]]:
+    """The ids of one part, in the order of the log, some at a time."""
+    query = over_matching("next_chunk")
+    after_offset = 0
+    while True:
+        with connection.cursor(row_factory=tuple_row) as cursor:
+            cursor.execute(query, {**part.parameters(), "after_offset": after_offset, "most": most})
+            rows = cursor.fetchall()
+        if not rows:
+            return
+        yield [row[0] for row in rows]
+        after_offset = rows[-1][1]
+
+
+def _group_exists(connection: Connection[Any], part: Selection) -> bool:
+    return bool(_rows(connection, "group_exists", topic=part.topic, subscription=part.subscription)[0][0])
+
+
+def _entry(action: str, actor: str, part: Selection, tenants: Sequence[str], ids: Sequence[int]) -> AuditEntry:
+    """One row a transaction: in the customer's chain where all letters are one customer's, else in the platform's."""
+    return AuditEntry(
+        _chain(tenants),
+        actor,
+        action,
+        "done",
+        rows_affected=len(tenants),
+        details={
+            "topic": part.topic,
+            "subscription": part.subscription,
+            "first_id": min(ids),
+            "last_id": max(ids),
+        },
+    )
+
+
+def _chain(tenants: Sequence[str]) -> int:
+    distinct = set(tenants)
+    if len(distinct) == 1:
+        try:
+            return parse_customer_id(distinct.pop())
+        except InvalidInputError:
+            # A message of no customer, or of one that does not exist: that may be why it is here.
+            return PLATFORM
+    return PLATFORM
+
+
+def _rows(connection: Connection[Any], name: str, **parameters: Any) -> list[tuple[Any, ...]]:
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return cursor.execute(QUERIES[name], parameters).fetchall()

@@ -1,0 +1,141 @@
+"""Messages that could not be handled: which there are, by filters. Nothing here decides that a message is dead, and
+nothing changes one: `dead_letter_actions` replays and drops them.
+"""
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from clientmgr.sqlfiles import named_queries
+
+QUERIES = named_queries("broker/queries/dead_letters.sql")
+
+
+class State(enum.StrEnum):
+    """Whether somebody has dealt with a letter."""
+
+    OPEN = "open"
+    REPLAYED = "replayed"
+    ANY = "any"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which letters are meant. What is None does not narrow it."""
+
+    topic: str | None = None
+    subscription: str | None = None
+    tenant: str | None = None
+    error_class: str | None = None
+    since: datetime | None = None
+    """Failed at this moment or later."""
+    until: datetime | None = None
+    contains: str | None = None
+    """Text in the message or in the error."""
+    ids: Sequence[int] | None = None
+    state: State = State.OPEN
+    newest_id: int | None = None
+    """Nothing that failed after this letter."""
+
+    def parameters(self) -> dict[str, Any]:
+        parameters = asdict(self)
+        state = parameters.pop("state")
+        return parameters | {
+            "ids": None if self.ids is None else list(self.ids),
+            "replayed": None if state is State.ANY else state is State.REPLAYED,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class LetterSummary:
+    """A dead letter without its contents."""
+
+    id: int
+    topic: str
+    subscription: str
+    c_offset: int
+    tenant: str
+    key: str
+    error_class: str
+    exception: str
+    attempts: int
+    published_at: datetime
+    failed_at: datetime
+    replayed_at: datetime | None
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A dead letter with all that is known of it."""
+
+    id: int
+    topic: str
+    subscription: str
+    c_offset: int
+    partition_id: int
+    tenant: str
+    key: str
+    transaction_id: UUID
+    data: bytes
+    attributes: Mapping[str, str]
+    error_class: str
+    exception: str
+    attempts: int
+    published_at: datetime
+    failed_at: datetime
+    replayed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class LetterCount:
+    """How many letters of one topic, subscription and kind of error are selected."""
+
+    topic: str
+    subscription: str
+    error_class: str
+    letters: int
+    replayed: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+    newest_id: int
+
+
+def summaries(connection: Connection[Any], selection: Selection, *, limit: int) -> list[LetterSummary]:
+    """The newest letters of the selection."""
+    with connection.cursor(row_factory=class_row(LetterSummary)) as cursor:
+        cursor.execute(over_matching("summaries"), {**selection.parameters(), "limit": limit})
+        return cursor.fetchall()
+
+
+def counts(connection: Connection[Any], selection: Selection) -> list[LetterCount]:
+    """How many letters there are, by topic, subscription and kind of error."""
+    with connection.cursor(row_factory=class_row(LetterCount)) as cursor:
+        cursor.execute(over_matching("counts"), selection.parameters())
+        return cursor.fetchall()
+
+
+def letters(connection: Connection[Any], ids: Sequence[int]) -> list[DeadLetter]:
+    """The letters with these ids that there are, with their contents."""
+    with connection.cursor(row_factory=class_row(DeadLetter)) as cursor:
+        cursor.execute(QUERIES["letters"], {"ids": list(ids)})
+        return cursor.fetchall()
+
+
+def as_counted(selection: Selection, counted: Sequence[LetterCount]) -> Selection:
+    """The selection without what failed after it was counted: what somebody agreed to, and nothing else.
+
+    It also ends a replay whose letters die again while it runs.
+    """
+    return replace(selection, newest_id=max((count.newest_id for count in counted), default=0))
+
+
+def over_matching(name: str) -> str:
+    """The query of that name, reading from what the filter selects."""
+    return f"WITH matching AS NOT MATERIALIZED ({QUERIES['matching']})\n{QUERIES[name]}"

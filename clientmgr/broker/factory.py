@@ -1,0 +1,16 @@
+"""Opens the transport that the settings name. Whoever gets a broker from here can't tell which it is."""
+
+from clientmgr.broker.interface import Broker
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.database import Database
+from clientmgr.settings import Settings
+
+
+def open_broker(settings: Settings, database: Database) -> Broker:
+    """Not yet open: use it as `async with`."""
+    if settings.broker == "pubsub":
+        # Google's client takes most of a second to import; whoever runs on the log alone is spared it.
+        from clientmgr.broker.pubsub.transport import PubSubBroker
+
+        return PubSubBroker(database, settings)
+    return PostgresBroker(database, settings)

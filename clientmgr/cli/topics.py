@@ -1,0 +1,149 @@
+"""`clientmgr topics`: what topics there are, who reads them and how far behind they are; resizing and trimming them."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Any
+
+import typer
+
+from clientmgr.broker.following import Topic, list_topics
+from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscription_lag
+from clientmgr.broker.postgres.publish import UnknownTopicError
+from clientmgr.broker.postgres.retention import trim as trim_log
+from clientmgr.broker.postgres.topics import resize_topic
+from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
+from clientmgr.database import Database, Role
+
+app = typer.Typer(help="Topics, their readers and how far behind these are; resize, trim.", invoke_without_command=True)
+
+TopicArgument = Annotated[str, typer.Argument(show_default=False)]
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """A topic and its readers."""
+
+    topic: Topic
+    subscriptions: list[SubscriptionLag]
+
+
+@app.callback()
+def topics(context: typer.Context, as_json: JsonOption = False) -> None:
+    """List the topics of the log with their readers: unread messages, the oldest one's age, retries, dead letters."""
+    if context.invoked_subcommand is not None:
+        return
+    database, _ = open_database()
+    overview = asyncio.run(_overview(database))
+    if as_json:
+        print_json([_as_object(item) for item in overview])
+        return
+    columns = ["topic", "partitions", "subscription", "unread", "oldest_unread", "retries", "dead_letters"]
+    rows = [row for item in overview for row in _as_rows(item)]
+    show_rows(rows, columns, as_json=False, empty="no topics yet")
+
+
+@app.command()
+def resize(topic: TopicArgument, partitions: Annotated[int, typer.Argument(min=1, max=1024)]) -> None:
+    """Change a topic's number of partitions. Refused until every reader has read it to its end."""
+    database, _ = open_database()
+
+    async def run() -> None:
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            await resize_topic(connection, topic, partitions)
+
+    asyncio.run(run())
+    console.print(f"topic {topic} has {partitions} partitions", markup=False, highlight=False)
+
+
+@app.command()
+def trim(
+    topic: Annotated[str | None, typer.Argument(show_default=False, help="Only this topic.")] = None,
+    hours: Annotated[
+        float | None, typer.Option(min=0.0, help="Keep what is younger. Default: BROKER_RETENTION_HOURS.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete messages that every reader has passed and that are older than the retention. Dead letters stay."""
+    database, settings = open_database()
+    retention_hours = settings.broker_retention_hours if hours is None else hours
+
+    async def run() -> int:
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            if topic is not None and not await list_topics(connection, topic):
+                raise UnknownTopicError(topic)
+            return await trim_log(connection, retention_hours=retention_hours, topic=topic)
+
+    deleted = asyncio.run(run())
+    if as_json:
+        print_json({"deleted": deleted})
+    else:
+        console.print(f"{deleted} messages deleted", highlight=False)
+
+
+async def _overview(database: Database) -> list[Overview]:
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        found = await list_topics(connection)
+        readers: dict[str, list[SubscriptionLag]] = {}
+        for lag in await subscription_lag(connection):
+            readers.setdefault(lag.topic, []).append(lag)
+    return [Overview(topic, readers.get(topic.topic, [])) for topic in found]
+
+
+def _as_object(item: Overview) -> dict[str, Any]:
+    return {
+        "topic": item.topic.topic,
+        "partitions": item.topic.partitions,
+        "last_offset": item.topic.last_offset,
+        "subscriptions": [
+            {
+                "subscription": lag.subscription,
+                "unread": lag.messages,
+                "oldest_unread": lag.oldest_unread,
+                "oldest_unread_s": round(lag.seconds(), 3),
+                "retries": lag.waiting,
+                "dead_letters": lag.dead,
+                "partitions": [
+                    {
+                        "partition": partition.partition_id,
+                        "next_offset": partition.next_offset,
+                        "unread": partition.messages,
+                        "failed_attempts": partition.attempts,
+                        "retry_at": partition.retry_at,
+                    }
+                    for partition in lag.partitions
+                ],
+            }
+            for lag in item.subscriptions
+        ],
+    }
+
+
+def _as_rows(item: Overview) -> list[dict[str, Any]]:
+    head = {"topic": item.topic.topic, "partitions": item.topic.partitions}
+    if not item.subscriptions:
+        return [{**head, **dict.fromkeys(("subscription", "unread", "oldest_unread", "retries", "dead_letters"))}]
+    return [
+        {
+            **head,
+            "subscription": lag.subscription if lag.partitions else f"{lag.subscription} (gone)",
+            "unread": _count(lag),
+            "oldest_unread": None if lag.oldest_unread is None else _age(datetime.now(UTC) - lag.oldest_unread),
+            "retries": lag.waiting,
+            "dead_letters": lag.dead,
+        }
+        for lag in item.subscriptions
+    ]
+
+
+def _count(lag: SubscriptionLag) -> str:
+    at_least = any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions)
+    return f"{'at least ' if at_least else ''}{lag.messages}"
+
+
+def _age(age: timedelta) -> str:
+    seconds = max(0, int(age.total_seconds()))
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}"
+    return f"{seconds} s"

@@ -1,0 +1,40 @@
+"""Runs an asynchronous program as a process: it is asked to stop by SIGTERM or Ctrl-C, and a second signal ends it."""
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine
+from types import FrameType
+from typing import Any
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def run_until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int | None]]) -> int:
+    """Run `main(stop)` to its end and return its exit code, 0 for None. `stop` is set by the first signal.
+
+    `main` is expected to finish what it has in hand and return. The second signal does what it does to any program, and
+    also to one whose event loop is stuck.
+    """
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        loop = runner.get_loop()
+        stop = asyncio.Event()
+
+        def handle(_number: int, _frame: FrameType | None) -> None:
+            for number in STOP_SIGNALS:
+                signal.signal(number, signal.SIG_DFL)
+            loop.call_soon_threadsafe(stop.set)
+
+        before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+        try:
+            return runner.run(main(stop)) or 0
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    try:
+        import uvloop
+    except ImportError:  # not made for every platform
+        return None
+    return uvloop.new_event_loop

@@ -1,0 +1,95 @@
+-- Messages that could not be handled. `matching` is what a filter selects; `summaries`, `counts` and `next_chunk` read
+-- from it, so that what is listed, counted, replayed and dropped under one filter is always the same.
+
+-- name: matching
+SELECT d.*, c.topic
+FROM clientmgr.dead_letter_queue AS d
+JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
+WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
+    AND (%(subscription)s::text IS NULL OR d.group_id = %(subscription)s)
+    AND (%(tenant)s::text IS NULL OR d.host_id = %(tenant)s)
+    AND (%(error_class)s::text IS NULL OR d.error_class = %(error_class)s)
+    AND (%(since)s::timestamptz IS NULL OR d.failed_at >= %(since)s)
+    AND (%(until)s::timestamptz IS NULL OR d.failed_at < %(until)s)
+    AND (%(ids)s::bigint[] IS NULL OR d.id = ANY (%(ids)s))
+    AND (%(newest_id)s::bigint IS NULL OR d.id <= %(newest_id)s)
+    AND (%(replayed)s::boolean IS NULL OR (d.replayed_at IS NOT NULL) = %(replayed)s)
+    AND (
+        %(contains)s::text IS NULL OR strpos(d.exception, %(contains)s) > 0
+        OR position(convert_to(%(contains)s, 'UTF8') IN d.payload) > 0
+    )
+
+-- name: summaries
+SELECT id, topic, group_id AS subscription, c_offset, host_id AS tenant, user_id AS key, error_class, exception,
+    attempts, published_at, failed_at, replayed_at, octet_length(payload) AS bytes
+FROM matching ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: counts
+SELECT topic, group_id AS subscription, error_class, count(*) AS letters, count(replayed_at) AS replayed,
+    min(failed_at) AS first_failed_at, max(failed_at) AS last_failed_at, max(id) AS newest_id
+FROM matching GROUP BY topic, group_id, error_class ORDER BY topic, group_id, letters DESC, error_class;
+
+-- name: next_chunk
+-- In the order of the log, and never only a part of what one transaction published: offsets of a transaction lie together.
+SELECT id, c_offset FROM matching
+WHERE c_offset > %(after_offset)s AND c_offset <= (
+    WITH page AS (
+        SELECT c_offset, transaction_id FROM matching WHERE c_offset > %(after_offset)s ORDER BY c_offset LIMIT %(most)s
+    )
+    SELECT max(c_offset) FROM matching
+    WHERE c_offset > %(after_offset)s
+        AND transaction_id = (SELECT transaction_id FROM page ORDER BY c_offset DESC LIMIT 1)
+)
+ORDER BY c_offset;
+
+-- name: letters
+SELECT d.id, c.topic, d.group_id AS subscription, d.c_offset, d.partition_id, d.host_id AS tenant, d.user_id AS key,
+    d.transaction_id, d.payload AS data, d.attributes, d.error_class, d.exception, d.attempts, d.published_at,
+    d.failed_at, d.replayed_at
+FROM clientmgr.dead_letter_queue AS d
+JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
+WHERE d.id = ANY (%(ids)s::bigint[])
+ORDER BY d.id;
+
+-- name: group_exists
+SELECT EXISTS (
+    SELECT FROM clientmgr.consumer_offsets AS o JOIN clientmgr.log_counter AS c ON c.id = o.topic_id
+    WHERE o.group_id = %(subscription)s AND c.topic = %(topic)s
+);
+
+-- name: lock
+-- Whoever waits here for somebody who replays the same letters finds them replayed afterwards, and leaves them.
+SELECT id, host_id FROM clientmgr.dead_letter_queue
+WHERE id = ANY (%(ids)s::bigint[]) AND (%(again)s OR replayed_at IS NULL)
+ORDER BY id FOR UPDATE;
+
+-- name: mark_replayed
+UPDATE clientmgr.dead_letter_queue SET replayed_at = clock_timestamp() WHERE id = ANY (%(ids)s::bigint[]);
+
+-- name: append_again
+-- At the end of the topic's log, for the group that failed alone; bytes, attributes, tenant and key never leave the
+-- database. What one transaction published stays one transaction, under a new id: it may be replayed more than once.
+WITH reserved AS MATERIALIZED (
+    SELECT * FROM clientmgr.reserve_offsets(
+        %(topic)s::text, cardinality(%(ids)s::bigint[]), gen_random_uuid(), %(cut_off_ms)s::integer
+    )
+), letters AS (
+    SELECT d.*, row_number() OVER (ORDER BY d.c_offset) AS position
+    FROM clientmgr.dead_letter_queue AS d WHERE d.id = ANY (%(ids)s::bigint[])
+), transactions AS MATERIALIZED (
+    SELECT transaction_id, gen_random_uuid() AS new_id, max(position) AS last_position
+    FROM letters GROUP BY transaction_id
+)
+INSERT INTO clientmgr.outbox_message_t (
+    topic_id, partition_id, c_offset, tx_last_offset, transaction_id, host_id, user_id, payload, attributes, group_id,
+    original_offset, original_published_at
+)
+SELECT r.topic_id, clientmgr.partition_of(l.host_id, r.total_partitions), r.first_offset + l.position - 1,
+    r.first_offset + t.last_position - 1, t.new_id, l.host_id, l.user_id, l.payload, l.attributes, l.group_id,
+    l.c_offset, l.published_at
+FROM reserved AS r
+CROSS JOIN letters AS l
+JOIN transactions AS t ON t.transaction_id = l.transaction_id;
+
+-- name: drop
+DELETE FROM clientmgr.dead_letter_queue WHERE id = ANY (%(ids)s::bigint[]) RETURNING host_id;

@@ -1,0 +1,146 @@
+"""`clientmgr dlq …`: what it shows, asks, does and leaves alone."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from clientmgr.broker.interface import Batch, Dead, Message, Outcome
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.cli.dlq_filters import parse_moment
+from clientmgr.database import Database
+from clientmgr.errors import InvalidInputError
+from clientmgr.settings import Settings
+from tests.cli.calling import Cli
+
+TOPIC, SUBSCRIPTION = "orders", "orders-reader"
+
+
+@pytest.fixture
+def cli(database: Database, settings_for: Callable[[Database], Settings], tmp_path: Path) -> Cli:
+    """Three letters, with the ids 1 to 3: two of customer 1, one of customer 2."""
+
+    async def fail(batch: Batch) -> list[Outcome]:
+        return [Dead(f"[bold]no[/] to {message.key}", "BadThing") for message in batch.messages]
+
+    async def bury() -> None:
+        async with PostgresBroker(database, settings_for(database)) as broker:
+            await broker.ensure_topic(TOPIC)
+            await broker.ensure_subscription(SUBSCRIPTION, TOPIC)
+            for number, tenant in enumerate(["1", "1", "2"]):
+                data = b'{"eventId":"e%d","v":1.10}' % number
+                await broker.publish(TOPIC, [Message(data, tenant, f"k{number}", {"a": "b"})])
+                await broker.consume(SUBSCRIPTION, fail, burst=True)
+
+    asyncio.run(bury())
+    return Cli.on(database, tmp_path)
+
+
+def open_ids(cli: Cli) -> list[int]:
+    return sorted(letter["id"] for letter in cli.ok("dlq", "list", "--json").json)
+
+
+def test_list_shows_the_newest_first_and_obeys_the_filters(cli: Cli) -> None:
+    assert [letter["id"] for letter in cli.ok("dlq", "list", "--json").json] == [3, 2, 1]
+    assert [letter["id"] for letter in cli.ok("dlq", "list", "--limit", "1", "--json").json] == [3]
+    assert [letter["id"] for letter in cli.ok("dlq", "list", "-c", "2", "--json").json] == [3]
+    assert [letter["id"] for letter in cli.ok("dlq", "list", "--contains", '"e1"', "--json").json] == [2]
+    assert cli.ok("dlq", "list", "--group", "other").out == "no dead letters\n"
+    assert cli.ok("dlq", "list", "--until", "1h", "--json").json == []
+    assert len(cli.ok("dlq", "list", "--since", "1h", "--json").json) == 3
+
+
+def test_the_table_shows_errors_as_they_are(cli: Cli) -> None:
+    assert "BadThing: [bold]no[/] to k2" in cli.ok("dlq", "list").out
+
+
+def test_list_count_counts_by_topic_subscription_and_error(cli: Cli) -> None:
+    (count,) = cli.ok("dlq", "list", "--count", "--json").json
+    assert (count["topic"], count["subscription"], count["error_class"], count["letters"]) == (
+        TOPIC,
+        SUBSCRIPTION,
+        "BadThing",
+        3,
+    )
+
+
+def test_show_prints_the_contents_indented_and_the_error(cli: Cli) -> None:
+    shown = cli.ok("dlq", "show", "1").out
+    assert '{\n  "eventId": "e0",\n  "v": 1.10\n}' in shown
+    assert "attributes: a=b" in shown
+    assert "[bold]no[/] to k0" in shown
+
+
+def test_show_as_json_has_the_message_as_json(cli: Cli) -> None:
+    result = cli.ok("dlq", "show", "1", "2", "--json")
+    assert [letter["data"] for letter in result.json] == [{"eventId": "e0", "v": 1.1}, {"eventId": "e1", "v": 1.1}]
+    assert '"v": 1.10' in result.out
+
+
+def test_show_of_a_letter_that_is_not_there_is_exit_code_1(cli: Cli) -> None:
+    result = cli("dlq", "show", "1", "99")
+    assert result.code == 1
+    assert "99" in result.err
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_a_dry_run_tells_how_many_and_does_nothing(cli: Cli, command: str) -> None:
+    assert f"would {command} 2" in cli.ok("dlq", command, "-c", "1", "--dry-run").out
+    assert open_ids(cli) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_without_a_filter_nothing_is_done(cli: Cli, command: str) -> None:
+    result = cli("dlq", command, "--yes")
+    assert result.code == 2
+    assert "--all" in result.err
+    assert open_ids(cli) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("command", ["replay", "drop"])
+def test_whoever_does_not_say_yes_is_asked(cli: Cli, command: str) -> None:
+    result = cli("dlq", command, "-c", "1", stdin=b"n\n")
+    assert result.code == 1
+    assert f"{command.capitalize()} 2?" in result.err
+    assert open_ids(cli) == [1, 2, 3]
+
+
+def test_replay_puts_the_letters_back_and_is_safe_to_repeat(cli: Cli) -> None:
+    (result,) = cli.ok("dlq", "replay", "-t", TOPIC, "--yes", "--json").json
+    assert (result["replayed"], result["skipped"]) == (3, 0)
+    (result,) = cli.ok("dlq", "replay", "--id", "1", "--yes", "--json").json
+    assert (result["replayed"], result["skipped"]) == (0, 1)
+    (result,) = cli.ok("dlq", "replay", "--id", "1", "--again", "--yes", "--json").json
+    assert (result["replayed"], result["skipped"]) == (1, 0)
+    assert open_ids(cli) == []
+    (topic,) = [item for item in cli.ok("topics", "--json").json if item["topic"] == TOPIC]
+    assert topic["subscriptions"][0]["unread"] == 4
+
+
+def test_drop_deletes_and_the_audit_log_tells_who_did_it(cli: Cli) -> None:
+    assert cli.ok("dlq", "drop", "-c", "1", "-y", "--json").json == {"dropped": 2}
+    assert open_ids(cli) == [3]
+    (record,) = cli.ok("audit", "list", "--customer", "1", "--json").json
+    assert (record["action"], record["rows_affected"]) == ("dead-letters.drop", 2)
+    assert record["actor"].startswith("cli:")
+    assert cli.ok("audit", "verify").code == 0
+
+
+@pytest.mark.parametrize("arguments", [["-c", "0"], ["--since", "yesterday"], ["--state", "odd"], ["--id", "x"]])
+def test_a_wrong_filter_is_exit_code_2(arguments: list[str], database: Database, tmp_path: Path) -> None:
+    assert Cli.on(database, tmp_path)("dlq", "list", *arguments).code == 2
+
+
+def test_moments_are_iso_8601_or_so_long_ago() -> None:
+    now = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    assert parse_moment("90m", field="x", now=now) == now - timedelta(minutes=90)
+    assert parse_moment("2026-01-31T12:00:00Z", field="x") == now
+    assert parse_moment("2026-01-31T12:00", field="x").utcoffset() is not None
+
+
+@pytest.mark.parametrize("text", ["", "1y", "-1h", "١h", "2026-13-01", "now"])
+def test_what_is_no_moment_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInputError, match="--since"):
+        parse_moment(text, field="--since")
