@@ -77,25 +77,22 @@ class AuditLogger:
 
     def append(self, connection: Connection[Any], entries: Sequence[AuditEntry]) -> None:
         """Append in the caller's transaction. The customers' chains stay locked until it ends."""
-        heads = {}
-        for customer_id in _chains_in_lock_order(entries):
-            heads[customer_id] = connection.execute(_QUERIES["lock_chain"], {"chain": customer_id}).fetchone()
+        locked = connection.execute(_QUERIES["lock_chains"], {"chains": _chains_in_lock_order(entries)})
+        heads = {customer_id: (seq, last_hash) for customer_id, seq, last_hash in locked}
         connection.execute(_QUERIES["append"], self._columns(entries, heads))
 
     async def append_async(self, connection: AsyncConnection[Any], entries: Sequence[AuditEntry]) -> None:
         """`append` for those who must not block."""
-        heads = {}
-        for customer_id in _chains_in_lock_order(entries):
-            cursor = await connection.execute(_QUERIES["lock_chain"], {"chain": customer_id})
-            heads[customer_id] = await cursor.fetchone()
+        locked = await connection.execute(_QUERIES["lock_chains"], {"chains": _chains_in_lock_order(entries)})
+        heads = {customer_id: (seq, last_hash) async for customer_id, seq, last_hash in locked}
         await connection.execute(_QUERIES["append"], self._columns(entries, heads))
 
     def is_authentic(self, record: AuditRecord) -> bool:
         """Whether the row is as we wrote it. Only meaningful for rows written with our key."""
         return hmac.compare_digest(self._chain_hash(record), record.hash)
 
-    def _columns(self, entries: Sequence[AuditEntry], heads: Mapping[int, tuple[int, bytes] | None]) -> dict[str, Any]:
-        ends = {customer_id: head or (0, b"") for customer_id, head in heads.items()}
+    def _columns(self, entries: Sequence[AuditEntry], heads: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
+        ends = dict(heads)
         records = []
         for entry in entries:
             seq, previous_hash = ends[entry.customer_id]

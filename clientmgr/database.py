@@ -65,12 +65,12 @@ class Database:
         return await AsyncConnection.connect(self.conninfo(role), autocommit=autocommit)
 
     def pool(
-        self, role: Role, *, size: int, configure: Callable[[Connection[Any]], None] | None = None
+        self, role: Role, *, size: int, min_size: int = 0, configure: Callable[[Connection[Any]], None] | None = None
     ) -> ConnectionPool[Connection[Any]]:
         """A pool of autocommit connections for worker threads, open at once: use it as `with`."""
         return ConnectionPool(
             self.conninfo(role),
-            min_size=0,
+            min_size=min_size,
             max_size=size,
             max_lifetime=CONNECTION_LIFETIME_S,
             kwargs={"autocommit": True},

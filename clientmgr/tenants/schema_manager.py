@@ -1,4 +1,4 @@
-"""Creates, migrates and drops tenant schemas: one transaction per tenant, many tenants at once, one failure its own."""
+"""Creates, migrates and drops tenant schemas: many at once, a few of them a transaction, one failure its own."""
 
 import enum
 import hashlib
@@ -23,6 +23,13 @@ from clientmgr.tenants.registry import Tenant, TenantStatus
 
 _QUERIES = named_queries("control/queries/tenants.sql")
 SCHEMA_PLACEHOLDER = ':"schema"'
+
+# Tenants a transaction. A small change costs less than its commit and its rows in the registry and the audit log, so
+# these are shared (`python -m bench tenants` measures it); more than this gains little and holds locks longer.
+CHUNK = 16
+# Below PostgreSQL's deadlock_timeout: while a chunk holds the locks of several tenants it is the one to give way. Its
+# tenants are then taken one by one, each with the patience that the settings allow.
+CHUNK_LOCK_TIMEOUT_MS = 100
 
 
 class Change(enum.StrEnum):
@@ -57,6 +64,7 @@ class TenantSchemaManager:
         self._database = database
         self._connections = settings.tenant_connections
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
+        self._chunk_lock_timeout_ms = min(CHUNK_LOCK_TIMEOUT_MS, self._lock_timeout_ms or CHUNK_LOCK_TIMEOUT_MS)
         self._audit = AuditLogger.from_settings(settings)
         self._migrations = read_migrations(migrations_folder or sql_root() / "tenant")
         self._digests = _cumulative_digests(self._migrations)
@@ -77,7 +85,7 @@ class TenantSchemaManager:
         with self._connect() as connection, connection.transaction():
             self._ensure_files_unedited(connection)
             connection.execute(_QUERIES["register"], {"customer_ids": wanted})
-        return self._for_each(wanted, lambda c, customer_id: self._bring_to_head(c, customer_id, actor), on_result)
+        return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
     def migrate(
         self,
@@ -96,7 +104,7 @@ class TenantSchemaManager:
                 self._ensure_files_unedited(connection)
         if on_start is not None:
             on_start(len(behind))
-        return self._for_each(behind, lambda c, customer_id: self._bring_to_head(c, customer_id, actor), on_result)
+        return self._for_each(behind, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
     def count_behind(self) -> int:
         """How many registered tenants are not at the newest version."""
@@ -108,7 +116,7 @@ class TenantSchemaManager:
         customer = parse_customer_id(customer_id)
         with self._connect() as connection:
             with connection.transaction():
-                self._lock(connection, customer)
+                self._lock(connection, [customer])
                 connection.execute(_QUERIES["set_deleting"], {"customer_id": customer})
                 self._record(connection, customer, actor, "account.delete", "intended")
             try:
@@ -118,32 +126,39 @@ class TenantSchemaManager:
                 self._record_failure(connection, customer, actor, error)
                 return TenantResult(customer, Change.FAILED, error=_explain(error))
 
-    def _bring_to_head(self, connection: Connection[Any], customer_id: CustomerId, actor: str) -> TenantResult:
+    def _bring_to_head(
+        self, connection: Connection[Any], customer_ids: Sequence[CustomerId], actor: str
+    ) -> list[TenantResult]:
+        """Create or migrate the schemas of a few tenants in one transaction: all of them or, with an error, none."""
         with connection.transaction():
-            tenant = self._lock(connection, customer_id)
-            if tenant is None or tenant.status not in (TenantStatus.ACTIVATING, TenantStatus.ACTIVE):
-                state = "not registered" if tenant is None else f"{tenant.status}"
-                raise TransientError(f"customer {customer_id} is {state}: its schema is not touched")
-            if tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest:
-                return TenantResult(customer_id, Change.UNCHANGED, tenant.schema_version)
-            self._ensure_known_version(tenant)
-            todo = self._migrations[tenant.schema_version :]
-            # One simple query for all of it: a round trip per tenant, however many files there are.
-            connection.execute(self._ddl(customer_id, todo, create=tenant.schema_version == 0))
-            self._record_applied(connection, customer_id, todo)
-            created = tenant.status == TenantStatus.ACTIVATING
-            self._record(
-                connection,
-                customer_id,
-                actor,
-                "tenant.activate" if created else "tenant.migrate",
-                "created" if created else "migrated",
-                schema_version=self.head_version,
+            if len(customer_ids) > 1:
+                connection.execute(f"SET LOCAL lock_timeout = {self._chunk_lock_timeout_ms:d}")
+            tenants = self._lock(connection, customer_ids)
+            _ensure_registered(customer_ids, tenants)
+            behind = [tenant for tenant in tenants if not self._is_at_head(tenant)]
+            if behind:
+                for tenant in behind:
+                    self._ensure_known_version(tenant)
+                # One simple query for all of it: one round trip, however many tenants and files there are.
+                connection.execute("\n".join(self._pending_ddl(tenant) for tenant in behind).encode())
+                self._record_at_head(connection, behind)
+                self._audit.append(connection, [self._head_reached(tenant, actor) for tenant in behind])
+        return [
+            TenantResult(
+                tenant.customer_id, _change(tenant) if tenant in behind else Change.UNCHANGED, self.head_version
             )
-        return TenantResult(customer_id, Change.CREATED if created else Change.MIGRATED, self.head_version)
+            for tenant in tenants
+        ]
+
+    def _head_reached(self, tenant: Tenant, actor: str) -> AuditEntry:
+        change = _change(tenant)
+        action = "tenant.activate" if change is Change.CREATED else "tenant.migrate"
+        return AuditEntry(
+            tenant.customer_id, actor, action, change.value, details={"schema_version": self.head_version}
+        )
 
     def _drop(self, connection: Connection[Any], customer_id: CustomerId, actor: str) -> TenantResult:
-        self._lock(connection, customer_id)
+        self._lock(connection, [customer_id])
         name = schema_name(customer_id)
         exists = _value(connection, "schema_exists", schema=name)
         rows_deleted = None
@@ -161,7 +176,7 @@ class TenantSchemaManager:
     def _for_each(
         self,
         customer_ids: Sequence[CustomerId],
-        work: Callable[[Connection[Any], CustomerId], TenantResult],
+        work: Callable[[Connection[Any], Sequence[CustomerId]], list[TenantResult]],
         on_result: OnResult | None,
     ) -> list[TenantResult]:
         """Run `work` for every tenant over a few connections. A tenant that fails is a result like any other."""
@@ -170,23 +185,28 @@ class TenantSchemaManager:
         if workers == 0:
             return results
         with (
-            self._database.pool(Role.DDL, size=workers, configure=self._configure) as pool,
+            # All at once: a pool that grows as it is asked opens its connections one after the other.
+            self._database.pool(Role.DDL, size=workers, min_size=workers, configure=self._configure) as pool,
             ThreadPoolExecutor(workers) as executor,
         ):
 
-            def run(customer_id: CustomerId) -> TenantResult:
+            def run(chunk: Sequence[CustomerId]) -> list[TenantResult]:
                 try:
                     with pool.connection() as connection:
-                        return work(connection, customer_id)
+                        return work(connection, chunk)
                 except (psycopg.Error, ClientManagerError) as error:
-                    return TenantResult(customer_id, Change.FAILED, error=_explain(error))
+                    if len(chunk) == 1:
+                        return [TenantResult(chunk[0], Change.FAILED, error=_explain(error))]
+                # Nothing of the chunk was kept. One by one, the error finds its tenant and leaves the others alone.
+                return [result for customer_id in chunk for result in run([customer_id])]
 
-            futures = [executor.submit(run, customer_id) for customer_id in customer_ids]
+            futures = [executor.submit(run, chunk) for chunk in _chunks(customer_ids, workers)]
             try:
                 for future in as_completed(futures):
-                    results.append(future.result())
-                    if on_result is not None:
-                        on_result(results[-1])
+                    for result in future.result():
+                        results.append(result)
+                        if on_result is not None:
+                            on_result(result)
             except BaseException:
                 executor.shutdown(wait=True, cancel_futures=True)
                 raise
@@ -200,9 +220,12 @@ class TenantSchemaManager:
     def _configure(self, connection: Connection[Any]) -> None:
         connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
 
-    def _lock(self, connection: Connection[Any], customer_id: CustomerId) -> Tenant | None:
+    def _lock(self, connection: Connection[Any], customer_ids: Sequence[CustomerId]) -> list[Tenant]:
         with connection.cursor(row_factory=class_row(Tenant)) as cursor:
-            return cursor.execute(_QUERIES["lock"], {"customer_id": customer_id}).fetchone()
+            return cursor.execute(_QUERIES["lock"], {"customer_ids": list(customer_ids)}).fetchall()
+
+    def _is_at_head(self, tenant: Tenant) -> bool:
+        return tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest
 
     def _ensure_files_unedited(self, connection: Connection[Any]) -> None:
         recorded = [(row[0], row[1], row[2]) for row in connection.execute(_QUERIES["applied_files"])]
@@ -216,17 +239,25 @@ class TenantSchemaManager:
                 f"{schema_name(tenant.customer_id)} is at version {tenant.schema_version}, unknown to this release"
             )
 
-    def _ddl(self, customer_id: CustomerId, migrations: Sequence[Migration], *, create: bool) -> bytes:
-        schema = quoted_schema(customer_id)
-        parts = [f"CREATE SCHEMA {schema};"] if create else []
-        parts += [migration.sql.replace(SCHEMA_PLACEHOLDER, schema) for migration in migrations]
-        return "\n".join(parts).encode()
+    def _pending_ddl(self, tenant: Tenant) -> str:
+        schema = quoted_schema(tenant.customer_id)
+        parts = [f"CREATE SCHEMA {schema};"] if tenant.schema_version == 0 else []
+        parts += [file.sql.replace(SCHEMA_PLACEHOLDER, schema) for file in self._migrations[tenant.schema_version :]]
+        return "\n".join(parts)
 
-    def _record_applied(
-        self, connection: Connection[Any], customer_id: CustomerId, migrations: Sequence[Migration]
-    ) -> None:
-        connection.execute(_QUERIES["record_migrations"], {"customer_id": customer_id, **_file_columns(migrations)})
-        head = {"customer_id": customer_id, "version": self.head_version, "digest": self.head_digest}
+    def _record_at_head(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:
+        applied = [(tenant, file) for tenant in tenants for file in self._migrations[tenant.schema_version :]]
+        parameters = {
+            "customer_ids": [tenant.customer_id for tenant, _ in applied],
+            "versions": [file.version for _, file in applied],
+            "checksums": [file.checksum for _, file in applied],
+        }
+        connection.execute(_QUERIES["record_migrations"], parameters)
+        head = {
+            "customer_ids": [tenant.customer_id for tenant in tenants],
+            "version": self.head_version,
+            "digest": self.head_digest,
+        }
         connection.execute(_QUERIES["set_at_head"], head)
 
     def _record(
@@ -251,6 +282,24 @@ class TenantSchemaManager:
             connection = self._connect()
         with connection.transaction():
             self._record(connection, customer_id, actor, "account.delete", "failed", error=_explain(error))
+
+
+def _chunks(customer_ids: Sequence[CustomerId], workers: int) -> list[Sequence[CustomerId]]:
+    """Neighbours together, CHUNK at most, and no worker left idle by chunks that are too big for a few tenants."""
+    size = max(1, min(CHUNK, len(customer_ids) // workers))
+    return [customer_ids[start : start + size] for start in range(0, len(customer_ids), size)]
+
+
+def _ensure_registered(customer_ids: Sequence[CustomerId], tenants: Sequence[Tenant]) -> None:
+    states = {tenant.customer_id: tenant.status for tenant in tenants}
+    for customer_id in customer_ids:
+        state = states.get(customer_id, "not registered")
+        if state not in (TenantStatus.ACTIVATING, TenantStatus.ACTIVE):
+            raise TransientError(f"customer {customer_id} is {state}: its schema is not touched")
+
+
+def _change(tenant: Tenant) -> Change:
+    return Change.CREATED if tenant.status == TenantStatus.ACTIVATING else Change.MIGRATED
 
 
 def _cumulative_digests(migrations: Sequence[Migration]) -> list[str]:

@@ -1,5 +1,7 @@
--- name: lock_chain
-SELECT seq, hash FROM clientmgr.lock_audit_chain(%(chain)s);
+-- name: lock_chains
+-- The function is called row by row, in the order given: that is the lock order.
+SELECT wanted.chain, head.seq, head.hash
+FROM unnest(%(chains)s::bigint []) AS wanted (chain), LATERAL clientmgr.lock_audit_chain(wanted.chain) AS head;
 
 -- name: append
 INSERT INTO clientmgr.audit_log
