@@ -1,0 +1,1 @@
+"""What the benchmarks share: a server of their own, fair measuring, the check for the same work, tables of ratios."""

@@ -1,0 +1,27 @@
+"""What the command line tells a benchmark, and where the peers' virtualenv is."""
+
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+TEMPORARY = Path(tempfile.gettempdir())
+REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How much to do and where."""
+
+    quick: bool = False
+    """A fraction of the work."""
+    rounds: int = 5
+    """How often each variant runs."""
+    folder: Path = TEMPORARY
+    """Where servers may keep their data."""
+
+
+def peers_python() -> Path | None:
+    """The Python that has the peers' packages (`tools/setup-bench` makes it), if there is one."""
+    python = Path(os.environ.get("BENCH_VENV", REPOSITORY / ".venv-bench")) / "bin" / "python"
+    return python if python.exists() else None

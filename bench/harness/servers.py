@@ -1,0 +1,78 @@
+"""The servers that benchmarks run on: embedded, durable, in a temporary folder, gone afterwards."""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+
+from bench.harness.options import Options
+from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
+
+# Durable, as in production. Checkpoints come when `settle` asks for them, not in the middle of somebody's turn.
+TUNING = PostgresTuning(fsync=True, max_wal_size="8GB", extra=(("checkpoint_timeout", "1h"),))
+
+
+class BenchPostgres:
+    """A PostgreSQL for one benchmark. Give each variant a database of its own."""
+
+    def __init__(self, server: EmbeddedPostgres, *, sync_disk: bool) -> None:
+        self._server = server
+        self._sync_disk = sync_disk
+
+    def url(self, database: str) -> str:
+        return self._server.url(database)
+
+    def create_database(self, name: str) -> None:
+        """A fresh, empty database; one of that name is dropped first."""
+        self.drop_database(name)
+        self._execute(f'CREATE DATABASE "{name}"')
+
+    def drop_database(self, name: str) -> None:
+        self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+
+    def settle(self) -> None:
+        """Let all earlier work reach the disk now, so that the next variant does not pay for the last one's."""
+        self._execute("CHECKPOINT")
+        if self._sync_disk:
+            os.sync()
+
+    def cpu_seconds(self) -> float | None:
+        """The processor time that the server has used so far, all its processes together; None without /proc."""
+        try:
+            postmaster = int((self._server.data / "postmaster.pid").read_text().split()[0])
+            return sum(_cpu_ticks(postmaster)) / os.sysconf("SC_CLK_TCK")
+        except (OSError, ValueError):
+            return None
+
+    def _execute(self, statement: str) -> None:
+        with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            connection.execute(statement)
+
+
+@contextlib.contextmanager
+def bench_postgres(options: Options) -> Iterator[BenchPostgres]:
+    """A running server; its data is removed at the end."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder:
+        server = EmbeddedPostgres(Path(folder) / "postgres", tuning=TUNING)
+        server.start()
+        try:
+            yield BenchPostgres(server, sync_disk=not options.quick)
+        finally:
+            server.stop()
+
+
+def _cpu_ticks(postmaster: int) -> Iterator[int]:
+    """User and system time of the postmaster, of its backends, and of those that have ended (it reaped them)."""
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            # The second field is a name that may hold spaces; after its bracket: state, ppid, …, utime at 11.
+            fields = (process / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(process.name) == postmaster:
+            yield sum(map(int, fields[11:15]))
+        elif int(fields[1]) == postmaster:
+            yield sum(map(int, fields[11:13]))

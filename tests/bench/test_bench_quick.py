@@ -1,0 +1,47 @@
+"""The benchmarks run: a handful of tenants, without the peers. What they measure is for `make bench` to say."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import bench.tenants
+from bench.__main__ import app
+from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
+from bench.harness.options import Options
+from bench.harness.report import Line, speed_ratio
+
+
+def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("BENCH_VENV", str(tmp_path / "absent"))
+
+    tables = bench.tenants.compare(Options(quick=True, rounds=1, folder=tmp_path), tenants=3, registered=(10,))
+
+    assert tables[0].lines[0].variant == "ours"
+    assert any("django-tenants: not installed" in note for note in tables[0].notes)
+    assert all(line.wall_s > 0 for table in tables for line in table.lines)
+
+
+def test_variants_that_did_different_work_are_refused() -> None:
+    with pytest.raises(DifferentWorkError, match="theirs did not do what ours did"):
+        ensure_same_work("rows", {"ours": 10, "theirs": 9})
+
+
+def test_variants_take_turns_and_none_is_always_the_first() -> None:
+    assert "".join(take_turns("ABC", 3)) == "ABCBCACAB"
+
+
+def test_a_ratio_compares_each_round_within_itself() -> None:
+    ours = Line("ours", tuple(Sample(wall, 0) for wall in (1.0, 10.0, 2.0)))
+    theirs = Line("theirs", tuple(Sample(wall, 0) for wall in (3.0, 30.0, 2.0)))
+
+    assert speed_ratio(ours, theirs) == 3.0
+
+
+def test_an_unknown_benchmark_is_refused_by_name() -> None:
+    result = CliRunner().invoke(app, ["nonsense"])
+
+    assert result.exit_code == 2
+    assert "nonsense" in result.output
