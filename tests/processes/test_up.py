@@ -1,0 +1,224 @@
+"""`clientmgr up`, the real command: one run that most tests share, and two more to see it end otherwise.
+
+The tests that need the shared run stand before those that need its end.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+
+from clientmgr.embedded.server import free_port
+from tests.cli.conftest import CLIENTMGR
+from tests.process_table import mentioning, running, wait_until_gone, with_descendants
+from tests.waiting import eventually
+
+# A busy machine takes its time to import Dagster four times over.
+START_TIMEOUT_S = 150.0
+STOP_TIMEOUT_S = 60.0
+
+ALWAYS_LOGGED = {"@timestamp", "ecs.version", "log.level", "log.logger", "message", "process.name", "service.name"}
+SOMETIMES_LOGGED = {"clientmgr", "error.message", "error.type", "error.stack_trace"}
+
+
+class Up:
+    """A running `clientmgr up`, with what it wrote."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.environment = {
+            **os.environ,
+            "DATA_DIR": str(folder / "data"),
+            "DAGSTER_PORT": str(self.port),
+            "EMBEDDED_MINIMUM_FREE_MB": "0",
+        }
+        self.stdout, self.stderr = folder / "stdout", folder / "stderr"
+        with self.stdout.open("w") as out, self.stderr.open("w") as err:
+            self.process = subprocess.Popen(
+                [CLIENTMGR, "up"], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
+            )
+
+    def lines(self) -> list[str]:
+        """Standard error, without a line that is still being written."""
+        return self.stderr.read_text().split("\n")[:-1]
+
+    def records(self, message: str) -> list[dict[str, Any]]:
+        return [record for record in map(json.loads, self.lines()) if record["message"] == message]
+
+    def names(self, message: str) -> list[str]:
+        return [record["clientmgr"]["name"] for record in self.records(message)]
+
+    def wait_until(self, look: Callable[[], object], what: str) -> None:
+        def look_while_it_runs() -> object:
+            assert self.process.poll() is None, f"it ended before: {what}\n{self.stderr.read_text()}"
+            return look()
+
+        eventually(look_while_it_runs, what, within_s=START_TIMEOUT_S)
+
+    def wait_until_up(self) -> None:
+        self.wait_until(lambda: "Client Manager is up" in self.stdout.read_text(), "it says that it is up")
+
+    def programs(self, module: str) -> list[psutil.Process]:
+        """The processes of a Dagster program, without its guardian."""
+        found = mentioning(module)
+        return [
+            process
+            for process in found
+            if process in with_descendants(self.process.pid) and "-IS" not in process.cmdline()
+        ]
+
+    def clean_up(self) -> None:
+        left = running(with_descendants(self.process.pid)) if self.process.poll() is None else []
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        wait_until_gone(left)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("up")
+
+
+@pytest.fixture(scope="module")
+def up(folder: Path) -> Iterator[Up]:
+    """The shared run."""
+    command = Up(folder)
+    try:
+        command.wait_until_up()
+        yield command
+    finally:
+        command.clean_up()
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A run that was told to stop."""
+
+    up: Up
+    exit_code: int
+    processes: list[psutil.Process]
+
+
+@pytest.fixture(scope="module")
+def terminated(up: Up) -> Ended:
+    """The shared run after SIGTERM."""
+    processes = with_descendants(up.process.pid)
+    assert len(processes) >= 10, "four guardians and what they guard, with backends and code servers"
+    up.process.terminate()
+    return Ended(up, up.process.wait(timeout=STOP_TIMEOUT_S), processes)
+
+
+@pytest.fixture
+def another_up(folder: Path) -> Iterator[Up]:
+    """A run on the same data, started after the shared one has ended, and waited for until its programs run."""
+    command = Up(folder)
+    try:
+        command.wait_until(lambda: len(command.records("program started")) == 2, "both programs are started")
+        yield command
+    finally:
+        command.clean_up()
+
+
+def clientmgr(up: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {name: value for name, value in up.environment.items() if name != "DAGSTER_PORT"}
+    return subprocess.run(
+        [CLIENTMGR, *arguments], cwd=up.folder, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_ui_answers_where_it_says(up: Up) -> None:
+    url = f"http://127.0.0.1:{up.port}"
+    assert url in up.stdout.read_text()
+    with urllib.request.urlopen(f"{url}/server_info", timeout=30) as answer:  # noqa: S310  # ours
+        assert json.load(answer)["dagster_webserver_version"]
+
+
+def test_no_password_is_shown(up: Up) -> None:
+    password = (up.folder / "data" / "postgres" / "password").read_text()
+    assert "postgresql://postgres:********@127.0.0.1:" in up.stdout.read_text()
+    assert password not in up.stdout.read_text() + up.stderr.read_text()
+    assert not mentioning(password)
+
+
+def test_another_command_finds_the_running_servers(up: Up) -> None:
+    assert clientmgr(up, "tenants", "activate", "7").returncode == 0
+    listed = clientmgr(up, "tenants", "list", "--json")
+    assert (listed.returncode, listed.stderr) == (0, "")
+    assert [(tenant["customer_id"], tenant["status"]) for tenant in json.loads(listed.stdout)] == [(7, "active")]
+
+
+def test_a_second_one_in_the_same_folder_is_told_who_is_there(up: Up) -> None:
+    second = clientmgr(up, "up")
+    assert second.returncode == 3
+    (line,) = second.stderr.splitlines()
+    assert f"is in use by another clientmgr (process {up.process.pid})" in json.loads(line)["message"]
+
+
+def test_a_killed_program_is_restarted_and_named(up: Up) -> None:
+    (daemon, *_) = up.programs("dagster._daemon")
+    daemon.kill()
+    up.wait_until(lambda: "dagster-daemon" in up.names("process restarted"), "the daemon is restarted")
+    died = up.records("process died")[0]
+    assert died["clientmgr"] == {"name": "dagster-daemon", "cause": "signal 9", "restart_in_s": 1.0}
+    assert eventually(lambda: up.programs("dagster._daemon"), "it runs again")[0].pid != daemon.pid
+
+
+def test_a_killed_server_is_restarted_on_its_port_and_named(up: Up) -> None:
+    os.kill(int((up.folder / "data" / "redis" / "redis.pid").read_text()), signal.SIGKILL)
+    up.wait_until(lambda: "Redis" in up.names("process restarted"), "Redis is restarted")
+
+
+def test_sigterm_stops_everything_in_order(terminated: Ended) -> None:
+    up = terminated.up
+    assert terminated.exit_code == 0
+    assert not running(terminated.processes)
+    assert not mentioning(up.folder)
+    assert up.names("program stopped") == ["dagster-webserver", "dagster-daemon"]
+    assert up.names("server stopped") == ["Redis", "PostgreSQL"]
+    messages = [json.loads(line)["message"] for line in up.lines()]
+    assert messages[-1] == "stopped"
+    assert messages.index("stopping") < messages.index("program stopped") < messages.index("server stopped")
+
+
+def test_every_line_of_the_log_is_a_record_with_ecs_names(terminated: Ended) -> None:
+    records = [json.loads(line) for line in terminated.up.lines()]
+    assert len(records) > 10
+    for record in records:
+        assert set(record) >= ALWAYS_LOGGED
+        assert set(record) <= ALWAYS_LOGGED | SOMETIMES_LOGGED
+
+
+def test_the_log_holds_nothing_of_dagsters_chatter(terminated: Ended) -> None:
+    records = [json.loads(line) for line in terminated.up.lines()]
+    levels = {record["log.level"] for record in records if record["log.logger"].startswith("dagster")}
+    assert levels <= {"warning", "error", "critical"}
+
+
+def test_ctrl_c_stops_everything(another_up: Up) -> None:
+    everything = with_descendants(another_up.process.pid)
+    # A terminal sends it to the whole group.
+    os.killpg(another_up.process.pid, signal.SIGINT)
+    assert another_up.process.wait(timeout=STOP_TIMEOUT_S) == 0
+    assert not running(everything)
+    assert not mentioning(another_up.folder)
+    assert another_up.names("program stopped") == ["dagster-webserver", "dagster-daemon"]
+    assert "Traceback" not in another_up.stderr.read_text()
+
+
+def test_nothing_outlives_a_killed_one(another_up: Up) -> None:
+    another_up.wait_until(lambda: another_up.programs("grpc"), "a code server runs")
+    everything = with_descendants(another_up.process.pid)
+    another_up.process.kill()
+    another_up.process.wait()
+    wait_until_gone(everything, within_s=STOP_TIMEOUT_S)
+    assert not mentioning(another_up.folder)
