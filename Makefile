@@ -45,6 +45,9 @@ bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as
 	@PYTHON="$(PYTHON)" tools/setup-bench $(VENV) $(BENCH_VENV)
 	$(BIN)/python -m bench
 
+soak: setup ## Kill and restart everything around the message log, for hours (MINUTES=60)
+	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)
+
 clean: ## Remove the virtualenvs, caches and the embedded servers' data
 	rm -rf $(VENV) $(BENCH_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -85,7 +85,7 @@ SELECT count(*) FROM faults.still_to_come;
 -- name: tally
 SELECT
     (SELECT count(*) FROM faults.published) AS transactions,
-    (SELECT coalesce(sum(size), 0) FROM faults.published)::bigint AS messages,
+    (SELECT count(*) FROM faults.expected) AS messages,
     (SELECT count(*) FROM faults.published WHERE poison) AS poison_transactions,
     (SELECT count(*) FROM faults.handled) AS handled,
     (SELECT count(*) FROM faults.dead) AS dead,

@@ -57,6 +57,8 @@ class Launcher:
             env=env | {"PYTHONPATH": str(REPOSITORY)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            # Ctrl-C is for the harness, which then ends the rest of us in good order.
+            start_new_session=True,
         )
         return self
 

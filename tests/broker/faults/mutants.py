@@ -17,6 +17,10 @@ from clientmgr.broker.postgres.claim import Claim, Subscription
 from clientmgr.broker.postgres.consumption import Consumption, Handled
 from clientmgr.broker.postgres.settlement import send_advance
 from tests.broker.faults.check import Violation
+from tests.broker.faults.scenario import Chances
+
+# Handlers that fail by themselves would give most mutants away before the first kill.
+KILLS_ONLY = Chances(transient_failure=0.0, poison=0.0, slow_commit=0.3)
 
 SEQUENCE_OFFSETS = """
 CREATE SEQUENCE faults.offsets;
@@ -56,6 +60,7 @@ class Mutant:
     """None: the variant is harmless, and nothing may be found."""
     change_database: Callable[[Connection[Any]], None] = _change_nothing
     change_consumer: Callable[[], None] = _leave_consumer_alone
+    chances: Chances = KILLS_ONLY
 
 
 def _acknowledge_before_handling() -> None:
@@ -89,6 +94,10 @@ def _acknowledge_in_a_later_transaction() -> None:
     _replace(fallback, "send_advance", commit_and_acknowledge)
 
 
+def _give_up_at_once() -> None:
+    _replace(consumption.Consumption, "can_recover", lambda *_: False)
+
+
 def _replace(where: object, name: str, replacement: object) -> None:
     assert hasattr(where, name), f"{where} has no {name}: this mutant no longer breaks anything"
     setattr(where, name, replacement)
@@ -107,6 +116,11 @@ def _do_not_lock_the_claim(connection: Connection[Any]) -> None:
 def _do_not_lock_the_claim_and_trust_it(connection: Connection[Any]) -> None:
     _do_not_lock_the_claim(connection)
     _edit_function(connection, "advance_offset", "AND o.next_offset = expected_offset", "")
+
+
+def _scatter_tenants(connection: Connection[Any]) -> None:
+    _edit_function(connection, "partition_of", "abs((hashtext(host_id))::bigint)", "(random() * 1e6)::bigint")
+    _edit_function(connection, "partition_of", "IMMUTABLE", "VOLATILE")
 
 
 def _take_offsets_from_a_sequence(connection: Connection[Any]) -> None:
@@ -133,4 +147,9 @@ MUTANTS = {
     "no row lock": Mutant(Violation.DOUBLED, change_database=_do_not_lock_the_claim_and_trust_it),
     "no row lock, but offsets compared": Mutant(None, change_database=_do_not_lock_the_claim),
     "sequence instead of counter": Mutant(Violation.LOST, change_database=_take_offsets_from_a_sequence),
+    # Not asked for, but the other checks must be able to fail as well.
+    "any partition for a tenant": Mutant(Violation.OUT_OF_ORDER, change_database=_scatter_tenants),
+    "no second attempt": Mutant(
+        Violation.WRONGLY_DEAD, change_consumer=_give_up_at_once, chances=Chances(transient_failure=0.3)
+    ),
 }

@@ -1,7 +1,7 @@
 """A publisher process: transactions of 1 to 300 messages of one tenant next to a business row, until SIGTERM.
 
-Some are rolled back, some commit slowly, some are poison, some publish in several steps. What it committed is what the
-database says: after a lost connection it does not know itself, and simply goes on with the next.
+Some are rolled back, some commit slowly, some are poison, some publish in several steps, some without a transaction of
+their own. What it committed is what the database says: after a lost connection it simply goes on with the next.
 """
 
 import asyncio
@@ -23,8 +23,10 @@ from tests.broker.faults.scenario import TOPIC, Chances, Scenario, Task
 RECONNECT_PAUSE_S = 0.02
 
 INSERT_BUSINESS_ROW = """
-INSERT INTO faults.published (tx, tenant, publisher, number, size, poison, echoes) VALUES (%s, %s, %s, %s, %s, %s, %s)
+INSERT INTO faults.published (tx, tenant, publisher, number, size, poison, echoes, confirmed)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s)
 """
+CONFIRM = "UPDATE faults.published SET confirmed = true WHERE tx = ANY (%s)"
 
 
 class Body(msgspec.Struct):
@@ -100,8 +102,45 @@ class Publisher:
         self._number = 0
 
     async def publish_one(self, broker: PostgresBroker, connection: AsyncConnection[Any]) -> None:
+        if self._rng.random() < self._scenario.chances.own_commit:
+            await self._publish_by_themselves(broker, connection)
+        else:
+            await self._publish_with_business_row(broker, connection)
+        if self._scenario.publisher_pause_s:
+            await asyncio.sleep(self._rng.uniform(0.0, self._scenario.publisher_pause_s))
+
+    async def _publish_with_business_row(self, broker: PostgresBroker, connection: AsyncConnection[Any]) -> None:
         rng, chances = self._rng, self._scenario.chances
         transaction = choose_transaction(rng, self._scenario)
+        await self._insert_business_row(connection, transaction, confirmed=True)
+        await self._append(broker, connection, transaction.messages())
+        if rng.random() < chances.slow_commit:
+            await connection.execute("SELECT nextval('faults.slow_commits')")
+            await asyncio.sleep(rng.uniform(0.2, 1.0) * self._scenario.slow_commit_s)
+        if rng.random() < chances.rolled_back:
+            await connection.execute("SELECT nextval('faults.rolled_back')")
+            await connection.rollback()
+        else:
+            await connection.commit()
+
+    async def _publish_by_themselves(self, broker: PostgresBroker, connection: AsyncConnection[Any]) -> None:
+        """A few at once, sharing a commit. Each is announced before, and confirmed when the broker says it is there."""
+        transactions = [choose_transaction(self._rng, self._scenario) for _ in range(self._rng.randint(1, 4))]
+        for transaction in transactions:
+            await self._insert_business_row(connection, transaction, confirmed=False)
+        await connection.commit()
+        results = await asyncio.gather(
+            *(broker.publish(TOPIC, transaction.messages()) for transaction in transactions), return_exceptions=True
+        )
+        durable = [t.tx for t, result in zip(transactions, results, strict=True) if result is None]
+        await connection.execute(CONFIRM, (durable,))
+        await connection.commit()
+        for error in filter(None, results):
+            raise error
+
+    async def _insert_business_row(
+        self, connection: AsyncConnection[Any], transaction: Transaction, *, confirmed: bool
+    ) -> None:
         self._number += 1
         await connection.execute(
             INSERT_BUSINESS_ROW,
@@ -113,19 +152,9 @@ class Publisher:
                 transaction.size,
                 transaction.poisoned is not None,
                 sorted(transaction.echoes),
+                confirmed,
             ),
         )
-        await self._append(broker, connection, transaction.messages())
-        if rng.random() < chances.slow_commit:
-            await connection.execute("SELECT nextval('faults.slow_commits')")
-            await asyncio.sleep(rng.uniform(0.2, 1.0) * self._scenario.slow_commit_s)
-        if rng.random() < chances.rolled_back:
-            await connection.execute("SELECT nextval('faults.rolled_back')")
-            await connection.rollback()
-        else:
-            await connection.commit()
-        if self._scenario.publisher_pause_s:
-            await asyncio.sleep(rng.uniform(0.0, self._scenario.publisher_pause_s))
 
     async def _append(self, broker: PostgresBroker, connection: AsyncConnection[Any], messages: list[Message]) -> None:
         """In one step, in two, or with a step that is taken back: one transaction all the same."""

@@ -47,6 +47,8 @@ class Chances:
     rolled_back: float = 0.1
     slow_commit: float = 0.05
     poison: float = 0.01
+    own_commit: float = 0.1
+    """Published without a transaction of the caller's, as group commits."""
     large: float = 0.05
     """Up to 300 messages; the others have a few dozen at most."""
     transient_failure: float = 0.04

@@ -11,7 +11,9 @@ CREATE TABLE faults.published (
     number bigint NOT NULL, -- its transactions, in its order
     size integer NOT NULL,
     poison boolean NOT NULL,
-    echoes integer[] NOT NULL -- the messages whose handler must publish something
+    echoes integer[] NOT NULL, -- the messages whose handler must publish something
+    -- False: the row was committed before its messages were published, and nobody could say yet that they were.
+    confirmed boolean NOT NULL DEFAULT true
 );
 
 -- A row for each message that a handler has done. A partition's commits are serial, so ids show the order of handling.
@@ -47,10 +49,8 @@ CREATE TRIGGER count_trimmed AFTER DELETE ON clientmgr.outbox_message_t
 
 GRANT USAGE ON SCHEMA faults TO clientmgr_writer;
 GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA faults TO clientmgr_writer;
+GRANT UPDATE ON faults.published TO clientmgr_writer;
 GRANT USAGE ON ALL SEQUENCES IN SCHEMA faults TO clientmgr_writer;
-
-CREATE VIEW faults.expected AS
-SELECT p.tx, p.poison, seq FROM faults.published AS p CROSS JOIN LATERAL generate_series(1, p.size) AS seq;
 
 CREATE VIEW faults.dead AS
 SELECT split_part(user_id, ':', 1)::uuid AS tx, split_part(user_id, ':', 2)::integer AS seq
@@ -65,6 +65,13 @@ WHERE o.group_id = 'faults-group' AND m.c_offset >= o.next_offset
 UNION ALL
 SELECT split_part(user_id, ':', 1)::uuid, split_part(user_id, ':', 2)::integer
 FROM clientmgr.delayed_message_t WHERE group_id = 'faults-group';
+
+-- What must have an end. Of a transaction without confirmation: all of it, or nothing.
+CREATE VIEW faults.expected AS
+SELECT p.tx, p.poison, seq FROM faults.published AS p CROSS JOIN LATERAL generate_series(1, p.size) AS seq
+WHERE p.confirmed OR p.tx IN (
+    SELECT tx FROM faults.handled UNION SELECT tx FROM faults.dead UNION SELECT tx FROM faults.still_to_come
+);
 
 -- The first time that each message was handled. What its handler had asked for again is not in its place any more.
 CREATE VIEW faults.handled_in_place AS

@@ -9,7 +9,7 @@ from clientmgr.database import Database
 from clientmgr.embedded.postgres import EmbeddedPostgres
 from clientmgr.migrations import migrate_database
 from tests.broker.faults.harness import Report, Run
-from tests.broker.faults.scenario import Faults, Scenario
+from tests.broker.faults.scenario import Chances, Faults, Scenario
 from tests.conftest import TEST_TUNING
 
 FAULTS = Faults(consumer_kills=50, publisher_kills=20, terminated_backends=20, server_restarts=2, pauses=10, trims=3)
@@ -56,5 +56,12 @@ def test_a_backlog_is_read_exactly_once_and_in_order_whatever_dies(
 
 
 def test_the_tail_is_read_exactly_once_and_in_order_whatever_dies(own_server: EmbeddedPostgres, tmp_path: Path) -> None:
-    scenario = Scenario(seed=2, at_tail=True, messages=20_000, faults=FAULTS, publisher_pause_s=0.02)
+    scenario = Scenario(
+        seed=2,
+        at_tail=True,
+        messages=20_000,
+        faults=FAULTS,
+        chances=Chances(poison=0.02),  # fewer transactions than in the backlog, and some of them are to be poison
+        publisher_pause_s=0.02,
+    )
     assert_nothing_wrong_in_spite_of_everything(run(scenario, own_server, tmp_path))

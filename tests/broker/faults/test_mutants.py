@@ -6,12 +6,10 @@ import pytest
 
 from clientmgr.database import Database
 from tests.broker.faults.harness import Run
-from tests.broker.faults.mutants import MUTANTS
-from tests.broker.faults.scenario import Chances, Faults, Scenario
+from tests.broker.faults.mutants import KILLS_ONLY, MUTANTS
+from tests.broker.faults.scenario import Faults, Scenario
 
 CATCH_WITHIN_S = 90.0
-# Only kills: what fails by itself would give "acknowledge before handling" away without any.
-CHANCES = Chances(transient_failure=0.0, slow_commit=0.2)
 
 
 def small_scenario(mutant: str | None, messages: int) -> Scenario:
@@ -20,7 +18,7 @@ def small_scenario(mutant: str | None, messages: int) -> Scenario:
         at_tail=True,
         messages=messages,
         faults=Faults(consumer_kills=4, publisher_kills=1, terminated_backends=1),
-        chances=CHANCES,
+        chances=KILLS_ONLY if mutant is None else MUTANTS[mutant].chances,
         publisher_pause_s=0.01,
         mutant=mutant,
     )
