@@ -12,6 +12,7 @@ import pytest
 from clientmgr.database import Database, Role
 from clientmgr.errors import InvalidInputError, MigrationError
 from clientmgr.settings import Settings
+from clientmgr.tenants import schema_manager
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -131,6 +132,26 @@ def test_a_failing_tenant_is_reported_keeps_its_old_schema_and_does_not_stop_the
     assert tables_of(query, "tenant_2") == TENANT_TABLES, "all pending migrations of a tenant are one transaction"
     assert query("SELECT schema_version FROM clientmgr.tenants WHERE customer_id = 2") == [(1,)]
     assert [result.customer_id for result in newer.migrate(actor="test")] == [2], "only it is still pending"
+
+
+def test_a_slow_migration_is_a_transaction_per_tenant(
+    database: Database,
+    settings: Settings,
+    manager: TenantSchemaManager,
+    migrations_folder: Path,
+    query: Query,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(schema_manager, "CHUNK_PATIENCE_S", 0.0)
+    one_connection = settings.model_copy(update={"tenant_connections": 1})
+    manager.activate(range(1, 6), actor="test")
+    (migrations_folder / "0002_add_note.sql").write_text('ALTER TABLE :"schema".devices ADD COLUMN note text;')
+
+    results = TenantSchemaManager(database, one_connection, migrations_folder=migrations_folder).migrate(actor="test")
+
+    assert [result.change for result in results] == [Change.MIGRATED] * 5
+    transactions = query("SELECT count(DISTINCT xmin::text) FROM clientmgr.tenant_migrations WHERE version = 2")
+    assert transactions == [(5,)]
 
 
 def test_an_edited_applied_migration_is_refused_by_name(
