@@ -1,6 +1,7 @@
 """The one loop that all daemons share: start, consume, settle, drain. A daemon says what it reads and what to do."""
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,15 +9,19 @@ from dataclasses import dataclass
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
 from clientmgr.database import Database
+from clientmgr.errors import is_permanent
 from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings
 from clientmgr.tenants.directory import TenantDirectory
+from streaming.failures import backoff_s
 
 log = get_logger(__name__)
 
-STUCK_AFTER_S = 30.0
+LONGEST_PAUSE_S = 5.0
+FORGIVEN_AFTER_S = 60.0
+"""A failure after this much work is a new one, not one more of the last."""
 
 
 @dataclass(frozen=True)
@@ -59,23 +64,25 @@ def run_daemon(daemon: Daemon, settings: Settings, *, burst: bool = False) -> in
 
 
 async def consume_until_stopped(daemon: Daemon, settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> int:
-    """Consume all sources until `stop` is set or, in burst mode, until they are empty. Returns an exit code."""
-    database = Database.from_settings(settings)
-    tenants = TenantDirectory(settings)
-    heartbeat = Heartbeat()
-    beating = asyncio.create_task(heartbeat.beat())
-    try:
-        async with open_broker(settings, database) as broker:
-            sources = daemon.sources(Services(settings, database, tenants))
-            await _prepare(broker, daemon, sources)
-            with serve_metrics(settings, heartbeat.problem):
-                log.info("daemon started", daemon=daemon.name, burst=burst)
-                totals = await _consume_all(broker, sources, stop, burst=burst, drain_s=settings.shutdown_timeout_s)
-    finally:
-        beating.cancel()
-        await tenants.close()
+    """Consume until `stop` is set or, in burst mode, until nothing is left. Returns an exit code."""
+    async with open_broker(settings, Database.from_settings(settings)) as broker, serve_metrics(settings):
+        log.info("daemon started", daemon=daemon.name, burst=burst)
+        totals = await consume_on(broker, daemon, settings, stop, burst=burst)
     log.info("daemon stopped", daemon=daemon.name, done=totals.done, retried=totals.retried, dead=totals.dead)
     return 0
+
+
+async def consume_on(
+    broker: Broker, daemon: Daemon, settings: Settings, stop: asyncio.Event, *, burst: bool = False
+) -> ConsumeStats:
+    """Consume all that the daemon reads on an open broker, and tell what became of it."""
+    tenants = TenantDirectory(settings)
+    try:
+        sources = daemon.sources(Services(settings, Database.from_settings(settings), tenants))
+        await _prepare(broker, daemon, sources)
+        return await _consume_all(broker, sources, settings, stop, burst=burst)
+    finally:
+        await tenants.close()
 
 
 async def _prepare(broker: Broker, daemon: Daemon, sources: Sequence[Source]) -> None:
@@ -86,27 +93,43 @@ async def _prepare(broker: Broker, daemon: Daemon, sources: Sequence[Source]) ->
 
 
 async def _consume_all(
-    broker: Broker, sources: Sequence[Source], stop: asyncio.Event, *, burst: bool, drain_s: float
+    broker: Broker, sources: Sequence[Source], settings: Settings, stop: asyncio.Event, *, burst: bool
 ) -> ConsumeStats:
-    """All sources at once. Told to stop, they have `drain_s` to finish what is in hand; then it is rolled back."""
-    tasks = [
-        asyncio.create_task(
-            broker.consume(source.subscription_name, source.handler, options=source.options, stop=stop, burst=burst)
-        )
-        for source in sources
-    ]
-    deadline = asyncio.create_task(_cancel_after_stop(stop, drain_s, tasks))
+    """All sources at once. Told to stop, they have a while to finish what is in hand; then it is rolled back."""
+    attempts = 1 if burst else settings.broker_max_attempts
+    tasks = [asyncio.create_task(_consume(broker, source, stop, burst=burst, attempts=attempts)) for source in sources]
+    deadline = asyncio.create_task(_cancel_after_stop(stop, settings.shutdown_timeout_s, tasks))
     try:
         return _sum(await asyncio.gather(*tasks))
     except asyncio.CancelledError:
         if not deadline.done():
             raise
-        log.warning("not drained in time: what was in hand is rolled back", seconds=drain_s)
+        log.warning("not drained in time: what was in hand is rolled back", seconds=settings.shutdown_timeout_s)
         return ConsumeStats()
     finally:
         for task in (deadline, *tasks):
             task.cancel()
         await asyncio.gather(deadline, *tasks, return_exceptions=True)
+
+
+async def _consume(broker: Broker, source: Source, stop: asyncio.Event, *, burst: bool, attempts: int) -> ConsumeStats:
+    """One source. The broker outlives what it foresees; what it does not (a read-only database) may pass as well."""
+    failures = 0
+    while True:
+        started = time.monotonic()
+        try:
+            return await broker.consume(
+                source.subscription_name, source.handler, options=source.options, stop=stop, burst=burst
+            )
+        except Exception as error:
+            failures = 1 if time.monotonic() - started > FORGIVEN_AFTER_S else failures + 1
+            if is_permanent(error) or failures >= attempts:
+                raise
+            log.warning("consuming failed, trying again", subscription=source.subscription_name, exc_info=error)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(backoff_s(failures), LONGEST_PAUSE_S)):
+                await stop.wait()
+                return ConsumeStats()
 
 
 async def _cancel_after_stop(stop: asyncio.Event, seconds: float, tasks: Sequence[asyncio.Task[ConsumeStats]]) -> None:
@@ -123,19 +146,3 @@ def _sum(parts: Sequence[ConsumeStats]) -> ConsumeStats:
         dead=sum(part.dead for part in parts),
         batches=sum(part.batches for part in parts),
     )
-
-
-class Heartbeat:
-    """Health as `/healthz` tells it, from another thread: whether the event loop still turns."""
-
-    def __init__(self) -> None:
-        self._last = time.monotonic()
-
-    def problem(self) -> str:
-        silent_s = time.monotonic() - self._last
-        return f"the event loop has not turned for {silent_s:.0f} s" if silent_s > STUCK_AFTER_S else ""
-
-    async def beat(self) -> None:
-        while True:
-            self._last = time.monotonic()
-            await asyncio.sleep(1.0)

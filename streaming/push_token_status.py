@@ -16,10 +16,10 @@ from clientmgr.devices.events import (
     Identifier,
     InvalidMessageError,
     Millis,
+    check_identifiers,
     check_occurred_at,
     checked_customer_id,
     decode,
-    refuse_nul,
 )
 from clientmgr.devices.state import PushToken
 from clientmgr.devices.store import Verdict, apply_verdicts
@@ -66,7 +66,7 @@ def decode_verdict(topic: str, data: bytes) -> tuple[CustomerId, Verdict]:
     """The verdict in a message of one of the two topics, or `InvalidMessageError` that names the field."""
     status: PushStatus | WebPushStatus = decode(_PUSH if topic == topics.PUSH_TOKEN_STATUS else _WEB, data)
     check_occurred_at(status.occurred_at)
-    refuse_nul(data)
+    check_identifiers(status.application_code, status.client_id)
     token = (
         PushToken("fcm_token", token=status.push_token)
         if isinstance(status, PushStatus)

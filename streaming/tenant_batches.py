@@ -1,8 +1,7 @@
 """Works through a batch tenant by tenant, so that a tenant that is locked, broken or gone costs only itself.
 
 All tenants are tried together first, which is what happens nearly always. Only when something fails is the work undone
-and done again behind a savepoint for each tenant, and where a tenant fails for good, by halves until the bad message is
-found.
+and done again behind a savepoint for each tenant, and where a message may be to blame, by halves until it is found.
 """
 
 from collections import defaultdict
@@ -13,12 +12,18 @@ from typing import Any, Generic, TypeVar
 import psycopg
 from psycopg import AsyncConnection
 
-from clientmgr.errors import ErrorKind, classify
+from clientmgr.errors import ErrorKind, UnknownTenantError, classify
+from clientmgr.logs import get_logger
 from clientmgr.tenants.directory import TenantDirectory
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import ensure_usable
 
+log = get_logger(__name__)
+
 Item = TypeVar("Item")
+
+PROGRAM_LIMIT_EXCEEDED = "54"
+"""SQLSTATE class: a value is too large for something, and nobody thought of that."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +51,8 @@ class TenantBatches(Generic[Item]):
     async def run(self, connection: AsyncConnection[Any], work: Sequence[Work[Item]]) -> Failures:
         """Apply all that can be applied. Raises only when the connection is lost."""
         failures: Failures = {}
+        if not work:
+            return failures
         by_tenant: dict[CustomerId, list[Work[Item]]] = defaultdict(list)
         for one in work:
             by_tenant[one.customer_id].append(one)
@@ -83,10 +90,18 @@ class TenantBatches(Generic[Item]):
         error = await self._attempt(connection, customer_id, work)
         if error is None:
             return {}
-        if classify(error) is ErrorKind.PERMANENT and len(work) > 1:
+        if len(work) > 1 and _a_message_may_be_to_blame(error):
             middle = len(work) // 2
             first = await self._one_tenant(connection, customer_id, work[:middle])
             return first | await self._one_tenant(connection, customer_id, work[middle:])
+        log.warning(
+            "not written",
+            customer_id=customer_id,
+            messages=len(work),
+            kind=classify(error).value,
+            error_type=type(error).__name__,
+            error=str(error).strip(),
+        )
         return dict.fromkeys((one.position for one in work), error)
 
     async def _attempt(
@@ -111,3 +126,12 @@ class TenantBatches(Generic[Item]):
         except Exception as error:  # noqa: BLE001  # it is the answer
             return error
         return None
+
+
+def _a_message_may_be_to_blame(error: Exception) -> bool:
+    """Whether others of the tenant may succeed without it. Not where a table is locked, or lacks a column."""
+    kind = classify(error)
+    if kind is not ErrorKind.UNFORESEEN:
+        return kind is ErrorKind.PERMANENT and not isinstance(error, UnknownTenantError)
+    sqlstate = getattr(error, "sqlstate", None)
+    return sqlstate is None or sqlstate.startswith(PROGRAM_LIMIT_EXCEEDED)

@@ -12,6 +12,10 @@ from clientmgr.tenants.names import CustomerId, parse_customer_id
 
 # A clock that is this far ahead would freeze what it writes: nothing later could win against it.
 FUTURE_TOLERANCE_MS = 5 * 60 * 1000
+# Two identifiers make a key, and an index entry holds 2,704 bytes. Characters are not bytes.
+MAX_IDENTIFIER_BYTES = 512
+# Deeper than anybody's settings, and far from what recursion can't take.
+MAX_NESTING = 100
 
 Identifier = Annotated[str, Meta(min_length=1, max_length=512)]
 Millis = Annotated[int, Meta(gt=0, lt=2**53)]
@@ -107,11 +111,12 @@ def decode_event(data: bytes, *, now_ms: int | None = None) -> DecodedEvent:
     event = decode(_ENVELOPE, data)
     customer_id = checked_customer_id(event.customer_id)
     check_occurred_at(event.occurred_at, now_ms=now_ms)
-    refuse_nul(data)
+    check_identifiers(event.application_code, event.client_id)
     decoder = _PAYLOADS.get(event.event_type)
     payload = None if decoder is None else decode(decoder, event.payload, prefix="payload")
     if isinstance(payload, PushTokenPayload):
         _check_token(payload)
+    _check_storable(data, payload)
     return DecodedEvent(event, customer_id, payload)
 
 
@@ -139,15 +144,34 @@ def check_occurred_at(occurred_at: int, *, field: str = "occurredAt", now_ms: in
         raise InvalidMessageError(f"{field}: expected a time of the past, got one {ahead_s} s ahead")
 
 
-def refuse_nul(data: bytes) -> None:
-    """PostgreSQL stores no NUL, in no string: found here it costs one message, found there a batch."""
-    if b"\\u0000" in data and "\\u0000" in json_strings(data):
-        raise InvalidMessageError("message: expected text without NUL characters, got one")
+def check_identifiers(application_code: str, client_id: str) -> None:
+    for field, value in (("applicationCode", application_code), ("clientId", client_id)):
+        if not value.isascii() and len(value.encode()) > MAX_IDENTIFIER_BYTES:
+            raise InvalidMessageError(f"{field}: expected at most {MAX_IDENTIFIER_BYTES} bytes of UTF-8, got more")
+        if "\0" in value:
+            raise InvalidMessageError(f"{field}: expected text without NUL characters, got one")
 
 
-def json_strings(data: bytes) -> str:
-    """The message written anew: an escaped backslash before u0000 is no NUL, and comes out differently."""
-    return msgspec.json.encode(msgspec.json.decode(data)).decode().replace("\\\\", "")
+def _check_storable(data: bytes, payload: Struct | None) -> None:
+    """Refuse what the tables can't hold: found here it costs one message, found there a batch is taken apart for it."""
+    # Hardly any message has a NUL or this many brackets, so that hardly any is searched through.
+    if payload is not None and (b"\\u0000" in data or data.count(b"[") + data.count(b"{") > MAX_NESTING):
+        for name, value in msgspec.to_builtins(payload).items():
+            _search(value, f"payload.{name}", MAX_NESTING)
+
+
+def _search(value: Any, field: str, levels: int) -> None:
+    if isinstance(value, str) and "\0" in value:
+        raise InvalidMessageError(f"{field}: expected text without NUL characters, got one")
+    if isinstance(value, dict | list) and not levels:
+        raise InvalidMessageError(f"{field}: expected at most {MAX_NESTING} levels, got more")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _search(key, field, levels)
+            _search(item, field, levels - 1)
+    elif isinstance(value, list):
+        for item in value:
+            _search(item, field, levels - 1)
 
 
 def _check_token(payload: PushTokenPayload) -> None:
@@ -163,9 +187,13 @@ def _by_field(problem: str, prefix: str) -> str:
     if match := _MISSING.fullmatch(problem):
         return f"{_path(prefix, match[2], match[1])}: expected, but missing"
     if match := _WRONG.fullmatch(problem):
-        return f"{_path(prefix, match[2])}: {match[1][0].lower()}{match[1][1:]}"
-    return f"{prefix or 'message'}: {problem}"
+        return f"{_path(prefix, match[2])}: {_lower(match[1])}"
+    return f"{prefix or 'message'}: {_lower(problem)}"
 
 
 def _path(*parts: str | None) -> str:
     return ".".join(part for part in parts if part)
+
+
+def _lower(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]

@@ -7,6 +7,7 @@ idempotent, and tests hold it to that.
 
 import hashlib
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
@@ -132,7 +133,8 @@ def canonical(value: Any) -> bytes:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and value.is_integer():
-        return int(value)
+        # By its digits, as a jsonb keeps it: 1e23 comes back as 10**23, and int(1e23) is another number.
+        return int(Decimal(repr(value)))
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list):

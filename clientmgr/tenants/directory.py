@@ -1,43 +1,44 @@
 """Which tenants exist and in which status, for daemons that ask thousands of times a second. Cached in Redis.
 
-Redis away means slower, never wrong. Every entry carries the registry's generation, which each activation and deletion
-raises: an entry of another generation does not count, also one that a slow reader writes after the fact. Should the
-generation not be raisable because Redis is away for whoever changes the registry, that change waits until what is
-cached has expired (`announce_change`).
+Redis away means slower, never wrong. Every entry carries the registry's generation, a random name that each activation
+and deletion replaces: an entry of another generation does not count, also one that a slow reader writes after the fact.
+A server that restarts may come back with an older generation than it had, and so may the one that takes over from it:
+whoever connects anew replaces the generation too. Where Redis is away for whoever changes the registry, that change
+waits until all that is cached has expired (`announcing`).
 """
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 import redis.asyncio
 from psycopg import AsyncConnection
+from redis.asyncio.connection import AbstractConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
 
 from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.announcing import ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import TenantStatus
 
 log = get_logger(__name__)
 
-ENTRY_LIFETIME_S = 5
-GENERATION_KEY = "clientmgr:tenants:generation"
 ANSWER_WITHIN_S = 0.25
 REST_AFTER_FAILURE_S = 5.0
 """A Redis that did not answer is left alone for this long: waiting for it at every batch would slow all down."""
 
 # What stays as it is for a while. A tenant in the making is asked for anew each time.
-_CACHEABLE = {TenantStatus.ACTIVE, TenantStatus.DELETED, None}
-_UNKNOWN = "unknown"
+_CACHEABLE: dict[str, str | None] = {
+    TenantStatus.ACTIVE: TenantStatus.ACTIVE,
+    TenantStatus.DELETED: TenantStatus.DELETED,
+    "unknown": None,
+}
+_AS_CACHED = {status: text for text, status in _CACHEABLE.items()}
 _QUERIES = named_queries("control/queries/tenants.sql")
-
-
-class Announcer(Protocol):
-    """Told after each change of the registry, before it takes effect for those who read the cache."""
-
-    def announce_change(self) -> None: ...
 
 
 class TenantDirectory:
@@ -50,6 +51,10 @@ class TenantDirectory:
                 decode_responses=True,
                 socket_timeout=ANSWER_WITHIN_S,
                 socket_connect_timeout=ANSWER_WITHIN_S,
+                # Redis is here to save time: the registry is asked sooner than Redis is asked again.
+                retry=Retry(NoBackoff(), 0),
+                encoding_errors="replace",
+                redis_connect_func=_begin_anew,
             )
             if settings.redis_url
             else None
@@ -61,13 +66,15 @@ class TenantDirectory:
     ) -> dict[CustomerId, str | None]:
         """The status of each customer; None: never activated. What Redis does not know, the registry is asked for."""
         wanted = sorted(set(customer_ids))
+        # Counted from before the registry is asked, and not from whenever Redis comes to read what we write.
+        expires_at_ms = time.time_ns() // 1_000_000 + ENTRY_LIFETIME_S * 1000
         generation, known = await self._cached(wanted)
         missing = [customer_id for customer_id in wanted if customer_id not in known]
         if missing:
             fresh = await self.ask_registry(connection, missing)
             known |= fresh
             if generation is not None:
-                await self._remember(generation, fresh)
+                await self._remember(generation, fresh, expires_at_ms)
         return known
 
     async def ask_registry(
@@ -84,7 +91,7 @@ class TenantDirectory:
             await self._redis.aclose()
 
     async def _cached(self, customer_ids: list[CustomerId]) -> tuple[str | None, dict[CustomerId, str | None]]:
-        """The generation (None: Redis does not answer) and what is cached of it."""
+        """The generation (None: there is none to write in) and what is cached of it."""
         if self._redis is None or time.monotonic() < self._resting_until:
             return None, {}
         try:
@@ -92,23 +99,35 @@ class TenantDirectory:
         except (redis.RedisError, OSError) as error:
             self._rest(error)
             return None, {}
-        generation: str = answers[0] or "0"
+        generation: str | None = answers[0]
+        if generation is None:
+            await self._start_generation()
+            return None, {}
         known: dict[CustomerId, str | None] = {}
         for customer_id, entry in zip(customer_ids, answers[1:], strict=True):
             written_in, _, status = (entry or "").partition(":")
-            if entry and written_in == generation:
-                known[customer_id] = None if status == _UNKNOWN else status
+            if written_in == generation and status in _CACHEABLE:
+                known[customer_id] = _CACHEABLE[status]
         return generation, known
 
-    async def _remember(self, generation: str, statuses: Mapping[CustomerId, str | None]) -> None:
+    async def _remember(self, generation: str, statuses: Mapping[CustomerId, str | None], expires_at_ms: int) -> None:
         if self._redis is None:
             return
         try:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for customer_id, status in statuses.items():
-                    if status in _CACHEABLE:
-                        pipeline.set(_key(customer_id), f"{generation}:{status or _UNKNOWN}", ex=ENTRY_LIFETIME_S)
+                    if status in _AS_CACHED:
+                        pipeline.set(_key(customer_id), f"{generation}:{_AS_CACHED[status]}", pxat=expires_at_ms)
                 await pipeline.execute()
+        except (redis.RedisError, OSError) as error:
+            self._rest(error)
+
+    async def _start_generation(self) -> None:
+        """Somebody emptied Redis. From the next look on there is a generation to write in."""
+        if self._redis is None:
+            return
+        try:
+            await self._redis.set(GENERATION_KEY, new_generation(), nx=True)
         except (redis.RedisError, OSError) as error:
             self._rest(error)
 
@@ -117,25 +136,12 @@ class TenantDirectory:
         log.warning("no answer from Redis, asking the registry instead", error=str(error))
 
 
-class RedisAnnouncer:
-    """The writing side: makes every cached status void."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._url = settings.redis_url
-
-    def announce_change(self) -> None:
-        """Raise the generation; where Redis does not answer, wait until nothing cached can be left."""
-        if not self._url:
-            return
-        client = redis.Redis.from_url(self._url, socket_timeout=2.0, socket_connect_timeout=2.0)
-        try:
-            client.incr(GENERATION_KEY)
-        except (redis.RedisError, OSError) as error:
-            log.warning("no answer from Redis, waiting until what it holds has expired", error=str(error))
-            time.sleep(ENTRY_LIFETIME_S)
-        finally:
-            client.close()
-
-
 def _key(customer_id: CustomerId) -> str:
     return f"clientmgr:tenant:{customer_id}"
+
+
+async def _begin_anew(connection: AbstractConnection) -> None:
+    """What each new connection does before it is used."""
+    await connection.on_connect()
+    await connection.send_command("SET", GENERATION_KEY, new_generation())
+    await connection.read_response()

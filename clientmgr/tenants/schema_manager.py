@@ -2,6 +2,7 @@
 
 import enum
 import hashlib
+import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from clientmgr.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.migrations import pending
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.tenants.announcing import Announcer, RedisAnnouncer
 from clientmgr.tenants.names import CustomerId, parse_customer_id, quoted_schema, schema_name
 from clientmgr.tenants.registry import Tenant, TenantStatus
 
@@ -30,6 +32,8 @@ CHUNK = 16
 # Below PostgreSQL's deadlock_timeout: while a chunk holds the locks of several tenants it is the one to give way. Its
 # tenants are then taken one by one, each with the patience that the settings allow.
 CHUNK_LOCK_TIMEOUT_MS = 100
+# A change that takes long must not keep the tables of many tenants locked until the last one has it.
+CHUNK_PATIENCE_S = 1.0
 
 
 class Change(enum.StrEnum):
@@ -60,8 +64,16 @@ OnResult = Callable[[TenantResult], None]
 class TenantSchemaManager:
     """The one place that changes tenant schemas. Safe to call from several processes for the same tenants."""
 
-    def __init__(self, database: Database, settings: Settings, *, migrations_folder: Path | None = None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        migrations_folder: Path | None = None,
+        announcer: Announcer | None = None,
+    ) -> None:
         self._database = database
+        self._announcer = announcer or RedisAnnouncer(settings)
         self._connections = settings.tenant_connections
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
         self._chunk_lock_timeout_ms = min(CHUNK_LOCK_TIMEOUT_MS, self._lock_timeout_ms or CHUNK_LOCK_TIMEOUT_MS)
@@ -85,6 +97,8 @@ class TenantSchemaManager:
         with self._connect() as connection, connection.transaction():
             self._ensure_files_unedited(connection)
             connection.execute(_QUERIES["register"], {"customer_ids": wanted})
+        # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
+        self._announcer.announce_change()
         return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
     def migrate(
@@ -119,6 +133,8 @@ class TenantSchemaManager:
                 self._lock(connection, [customer])
                 connection.execute(_QUERIES["set_deleting"], {"customer_id": customer})
                 self._record(connection, customer, actor, "account.delete", "intended")
+            # Before the schema goes: from here on nobody may take the customer for active.
+            self._announcer.announce_change()
             try:
                 with connection.transaction():
                     return self._drop(connection, customer, actor)
@@ -139,8 +155,7 @@ class TenantSchemaManager:
             if behind:
                 for tenant in behind:
                     self._ensure_known_version(tenant)
-                # One simple query for all of it: one round trip, however many tenants and files there are.
-                connection.execute("\n".join(self._pending_ddl(tenant) for tenant in behind).encode())
+                self._apply_pending(connection, behind)
                 self._record_at_head(connection, behind)
                 self._audit.append(connection, [self._head_reached(tenant, actor) for tenant in behind])
         return [
@@ -149,6 +164,14 @@ class TenantSchemaManager:
             )
             for tenant in tenants
         ]
+
+    def _apply_pending(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:
+        started = time.monotonic()
+        for tenant in tenants:
+            # One simple query: a round trip per tenant, however many files there are.
+            connection.execute(self._pending_ddl(tenant).encode())
+            if len(tenants) > 1 and time.monotonic() - started > CHUNK_PATIENCE_S:
+                raise TransientError("too slow to be done for several tenants in one transaction")
 
     def _head_reached(self, tenant: Tenant, actor: str) -> AuditEntry:
         change = _change(tenant)
