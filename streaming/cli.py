@@ -1,14 +1,17 @@
-"""`clientmgr run …`: the daemons. The command line finds this group by its entry point, so that it need not know us."""
+"""`clientmgr run …`: the daemons. The command line finds this group by its entry point, so that it need not know us.
 
-from typing import Annotated
+A daemon is imported by the command that runs it: with their libraries they take longer to import than most commands run.
+"""
+
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from clientmgr.embedded.stack import attach
 from clientmgr.settings import load_settings
-from streaming import contact_deletion, push_token_status, republisher, writer
-from streaming.daemon import Daemon, run_daemon
-from streaming.push_token_status import TokenType
+
+if TYPE_CHECKING:
+    from streaming.daemon import Daemon
 
 app = typer.Typer(
     help="Run a daemon in the foreground. SIGTERM and Ctrl-C let it finish what it has in hand.", no_args_is_help=True
@@ -22,29 +25,41 @@ BurstOption = Annotated[
 @app.command("writer")
 def run_writer(burst: BurstOption = False) -> None:
     """Write device events (client-manager.writer) to the tenants' tables."""
+    from streaming import writer
+
     _run(writer.DAEMON, burst=burst)
 
 
 @app.command("republisher")
 def run_republisher(burst: BurstOption = False) -> None:
     """Try again what the writer could not write (client-manager.republisher), at most five times."""
+    from streaming import republisher
+
     _run(republisher.DAEMON, burst=burst)
 
 
 @app.command("push-token-status")
 def run_push_token_status(
-    token_type: Annotated[TokenType, typer.Option("--type", "-t", help="Whose verdicts to read.")] = TokenType.BOTH,
+    token_type: Annotated[
+        Literal["push", "web", "both"], typer.Option("--type", "-t", help="Whose verdicts to read.")
+    ] = "both",
     burst: BurstOption = False,
 ) -> None:
     """Apply the providers' verdicts on push tokens."""
-    _run(push_token_status.daemon(token_type), burst=burst)
+    from streaming import push_token_status
+
+    _run(push_token_status.daemon(push_token_status.TokenType(token_type)), burst=burst)
 
 
 @app.command("contact-deletion")
 def run_contact_deletion(burst: BurstOption = False) -> None:
     """Delete the devices of deleted contacts (client-manager.contact-deletion)."""
+    from streaming import contact_deletion
+
     _run(contact_deletion.DAEMON, burst=burst)
 
 
-def _run(daemon: Daemon, *, burst: bool) -> None:
+def _run(daemon: "Daemon", *, burst: bool) -> None:
+    from streaming.daemon import run_daemon
+
     raise typer.Exit(run_daemon(daemon, attach(load_settings()), burst=burst))

@@ -1,9 +1,21 @@
 """The names of our topics, as the contracts spell them. Subscriptions carry their topic's name."""
 
-WRITER = "client-manager.writer"
-REPUBLISHER = "client-manager.republisher"
-WRITER_ERRORS = "client-manager.writer-errors"
-PUSH_TOKEN_STATUS = "client-manager.push-token-status"  # noqa: S105  # a topic
-WEB_PUSH_TOKEN_STATUS = "client-manager.web-push-token-status"  # noqa: S105  # a topic
-CONTACT_DELETION = "client-manager.contact-deletion"
-CONTACT_DELETION_ERRORS = "client-manager.contact-deletion-errors"
+from clientmgr.devices.topics import (
+    CONTACT_DELETION,
+    CONTACT_DELETION_ERRORS,
+    PUSH_TOKEN_STATUS,
+    REPUBLISHER,
+    WEB_PUSH_TOKEN_STATUS,
+    WRITER,
+    WRITER_ERRORS,
+)
+
+__all__ = [
+    "CONTACT_DELETION",
+    "CONTACT_DELETION_ERRORS",
+    "PUSH_TOKEN_STATUS",
+    "REPUBLISHER",
+    "WEB_PUSH_TOKEN_STATUS",
+    "WRITER",
+    "WRITER_ERRORS",
+]

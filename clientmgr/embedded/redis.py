@@ -3,8 +3,6 @@
 import signal
 from pathlib import Path
 
-import redis
-
 from clientmgr.embedded.private_files import write_private
 from clientmgr.embedded.server import LOOPBACK, EmbeddedServer, package_folder
 from clientmgr.errors import EmbeddedServerError
@@ -51,6 +49,9 @@ class EmbeddedRedis(EmbeddedServer):
             )
 
     def _answers(self) -> bool:
+        # It takes half a second to import, and every command that looks for a running stack would pay for it.
+        import redis
+
         client = redis.Redis.from_url(self.url, socket_connect_timeout=2, socket_timeout=2)
         try:
             return bool(client.ping())
