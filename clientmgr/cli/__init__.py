@@ -11,7 +11,7 @@ import sys
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, dlq, messages, stack, tenants, topics
+from clientmgr.cli import audit, config, dlq, messages, services, stack, tenants, topics
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -37,6 +37,7 @@ for group in importlib.metadata.entry_points(group="clientmgr.commands"):
 messages.register(app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
+services.register(app)
 
 
 def main() -> None:

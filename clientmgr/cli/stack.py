@@ -7,6 +7,7 @@ import typer
 from rich.panel import Panel
 
 from clientmgr.cli.output import console, log_failures
+from clientmgr.cli.services import gateway_address
 from clientmgr.demo import DEMO_CUSTOMERS, fill_with_demo_data
 from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
@@ -46,11 +47,12 @@ def _where_to_look(settings: Settings) -> str:
     ui = ui_url(settings)
     return "\n".join(
         [
-            f"Dagster UI    {ui}",
-            f"Lineage       {ui}/asset-groups",
-            f"PostgreSQL    {hide_password(settings.database_url)}",
-            f"Redis         {hide_password(settings.redis_url)}",
-            f"Data, logs    {settings.data_dir.resolve()}",
+            f"Dagster UI       {ui}",
+            f"Lineage          {ui}/asset-groups",
+            f"PostgreSQL       {hide_password(settings.database_url)}",
+            f"Redis            {hide_password(settings.redis_url)}",
+            f"Pub/Sub gateway  PUBSUB_EMULATOR_HOST={gateway_address(settings, settings.pubsub_gateway_port)}",
+            f"Data, logs       {settings.data_dir.resolve()}",
             "",
             "In another terminal, in this folder:",
             "  .venv/bin/clientmgr tenants list",

@@ -9,13 +9,15 @@ from typing import Any
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
-def run_until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int | None]]) -> int:
+def run_until_stopped(
+    main: Callable[[asyncio.Event], Coroutine[Any, Any, int | None]], *, use_uvloop: bool = True
+) -> int:
     """Run `main(stop)` to its end and return its exit code, 0 for None. `stop` is set by the first signal.
 
     `main` is expected to finish what it has in hand and return. The second signal does what it does to any program, and
     also to one whose event loop is stuck.
     """
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=_uvloop() if use_uvloop else None) as runner:
         loop = runner.get_loop()
         stop = asyncio.Event()
 
@@ -32,7 +34,7 @@ def run_until_stopped(main: Callable[[asyncio.Event], Coroutine[Any, Any, int | 
                 signal.signal(number, handler)
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _uvloop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     try:
         import uvloop
     except ImportError:  # not made for every platform

@@ -16,7 +16,13 @@ DAGSTER_SCHEMA = "dagster"
 def all_programs(settings: Settings, *, log_format: str) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
     environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
-    return dagster_programs(settings, environment)
+    return [*dagster_programs(settings, environment), pubsub_gateway(settings, environment)]
+
+
+def pubsub_gateway(settings: Settings, environment: dict[str, str]) -> Program:
+    """Google's Pub/Sub protocol on our log. `up` tells where it listens: a line of its own would be a stray one."""
+    command = [sys.executable, "-m", "clientmgr", "pubsub-gateway", "--quiet"]
+    return Program("pubsub-gateway", command, environment, grace_seconds=settings.shutdown_timeout_s)
 
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:

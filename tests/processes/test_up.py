@@ -5,6 +5,7 @@ The tests that need the shared run stand before those that need its end.
 
 import json
 import os
+import re
 import signal
 import subprocess
 import urllib.request
@@ -15,6 +16,7 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
+from google.cloud import pubsub_v1
 
 from clientmgr.embedded.server import free_port
 from tests.cli.conftest import CLIENTMGR
@@ -40,6 +42,7 @@ class Up:
             "DATA_DIR": str(folder / "data"),
             "DAGSTER_PORT": str(self.port),
             "EMBEDDED_MINIMUM_FREE_MB": "0",
+            "SHUTDOWN_TIMEOUT_S": "8",
         }
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
@@ -113,7 +116,7 @@ class Ended:
 def terminated(up: Up) -> Ended:
     """The shared run after SIGTERM."""
     processes = with_descendants(up.process.pid)
-    assert len(processes) >= 10, "four guardians and what they guard, with backends and code servers"
+    assert len(processes) >= 10, "five guardians and what they guard, with backends and code servers"
     up.process.terminate()
     return Ended(up, up.process.wait(timeout=STOP_TIMEOUT_S), processes)
 
@@ -123,7 +126,7 @@ def another_up(folder: Path) -> Iterator[Up]:
     """A run on the same data, started after the shared one has ended, and waited for until its programs run."""
     command = Up(folder)
     try:
-        command.wait_until(lambda: len(command.records("program started")) == 2, "both programs are started")
+        command.wait_until(lambda: len(command.records("program started")) == 3, "all programs are started")
         yield command
     finally:
         command.clean_up()
@@ -141,6 +144,15 @@ def test_the_ui_answers_where_it_says(up: Up) -> None:
     assert url in up.stdout.read_text()
     with urllib.request.urlopen(f"{url}/server_info", timeout=30) as answer:  # noqa: S310  # ours
         assert json.load(answer)["dagster_webserver_version"]
+
+
+def test_the_pubsub_gateway_answers_where_it_says(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:
+    (address,) = re.findall(r"PUBSUB_EMULATOR_HOST=(\S+)", up.stdout.read_text())
+    monkeypatch.setenv("PUBSUB_EMULATOR_HOST", address)
+    with pubsub_v1.PublisherClient() as publisher:
+        project = publisher.common_project_path("client-manager")
+        names = [topic.name for topic in publisher.list_topics(project=project, timeout=30)]
+    assert f"{project}/topics/outbox" in names
 
 
 def test_no_password_is_shown(up: Up) -> None:
@@ -183,7 +195,7 @@ def test_sigterm_stops_everything_in_order(terminated: Ended) -> None:
     assert terminated.exit_code == 0
     assert not running(terminated.processes)
     assert not mentioning(up.folder)
-    assert up.names("program stopped") == ["dagster-webserver", "dagster-daemon"]
+    assert up.names("program stopped") == ["pubsub-gateway", "dagster-webserver", "dagster-daemon"]
     assert up.names("server stopped") == ["Redis", "PostgreSQL"]
     messages = [json.loads(line)["message"] for line in up.lines()]
     assert messages[-1] == "stopped"
@@ -211,7 +223,7 @@ def test_ctrl_c_stops_everything(another_up: Up) -> None:
     assert another_up.process.wait(timeout=STOP_TIMEOUT_S) == 0
     assert not running(everything)
     assert not mentioning(another_up.folder)
-    assert another_up.names("program stopped") == ["dagster-webserver", "dagster-daemon"]
+    assert another_up.names("program stopped") == ["pubsub-gateway", "dagster-webserver", "dagster-daemon"]
     assert "Traceback" not in another_up.stderr.read_text()
 
 

@@ -1,0 +1,76 @@
+"""`clientmgr pubsub-gateway` and `clientmgr bridge`: services in the foreground, until they are told to stop."""
+
+import asyncio
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from clientmgr.broker.lag_watch import watch_lag
+from clientmgr.cli.output import log_failures
+from clientmgr.database import Database
+from clientmgr.embedded.stack import attach
+from clientmgr.logs import configure_logging, logs_as_json
+from clientmgr.metrics import serve_metrics
+from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings, load_settings
+
+# Who listens on every address is found on this machine's own.
+EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
+
+
+def register(app: typer.Typer) -> None:
+    app.command("pubsub-gateway")(pubsub_gateway)
+
+
+def pubsub_gateway(
+    host: Annotated[str | None, typer.Option(help="Address to listen on. Default: PUBSUB_GATEWAY_HOST.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Port; 0 is a free one. Default: PUBSUB_GATEWAY_PORT.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print where it listens; the log tells too.")] = False,
+) -> None:
+    """Speak Google's Pub/Sub protocol on the PostgreSQL log, for any Pub/Sub client. Ctrl-C stops it."""
+    settings = _settings("pubsub-gateway", pubsub_gateway_host=host, pubsub_gateway_port=port)
+    database = Database.from_settings(settings)
+    # gRPC is slow to import: only who needs it waits for it.
+    from clientmgr.broker.gateway.server import serve
+
+    def on_ready(chosen_port: int) -> None:
+        if not quiet:
+            sys.stdout.write(f"export PUBSUB_EMULATOR_HOST={gateway_address(settings, chosen_port)}\n")
+            sys.stdout.flush()
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            watching = asyncio.create_task(_watch_lag(settings, database, stop))
+            try:
+                await serve(settings, database, stop, on_ready=on_ready)
+            finally:
+                watching.cancel()
+                await asyncio.gather(watching, return_exceptions=True)
+
+    # gRPC does its own I/O: uvloop, measured, gains nothing under it.
+    raise typer.Exit(run_until_stopped(main, use_uvloop=False))
+
+
+def gateway_address(settings: Settings, port: int) -> str:
+    """What PUBSUB_EMULATOR_HOST is to be set to by clients on this machine."""
+    host = settings.pubsub_gateway_host
+    return f"{EVERY_ADDRESS.get(host, host)}:{port}"
+
+
+async def _watch_lag(settings: Settings, database: Database, stop: asyncio.Event) -> None:
+    """The gateway runs wherever the system does, and once: it tells of everybody's lag."""
+    if settings.metrics_port:
+        await watch_lag(database, stop)
+
+
+def _settings(process: str, **overrides: Any) -> Settings:
+    """The settings of a service, its options first; from here on its failures are in its log."""
+    given = {name: value for name, value in overrides.items() if value is not None}
+    settings = attach(load_settings(**given))
+    configure_logging(settings, process=process)
+    if logs_as_json(settings, sys.stderr):
+        log_failures()
+    return settings

@@ -1,0 +1,87 @@
+"""`clientmgr pubsub-gateway` as a process: it says where it is, serves its metrics, and stops when told to."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from google.cloud import pubsub_v1
+
+from clientmgr.database import Database, Role
+from clientmgr.embedded.server import free_port
+from tests.cli.conftest import CLIENTMGR
+from tests.waiting import eventually
+
+
+@contextlib.contextmanager
+def gateway(
+    database: Database, folder: Path, *arguments: str, **settings: str
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The running command and the first line that it prints."""
+    environment = {**os.environ, "DATABASE_URL": database.url, "DATA_DIR": str(folder), **settings}
+    with (
+        (folder / "gateway.log").open("w") as log,
+        subprocess.Popen(
+            [CLIENTMGR, "pubsub-gateway", *arguments], env=environment, stdout=subprocess.PIPE, stderr=log, text=True
+        ) as process,
+    ):
+        assert process.stdout is not None
+        try:
+            yield process, process.stdout.readline().strip()
+        finally:
+            process.kill()
+
+
+def fetch(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_gateway_prints_what_clients_need_and_stops_cleanly(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    with gateway(database, tmp_path, "--port", "0") as (process, line):
+        variable, _, address = line.removeprefix("export ").partition("=")
+        assert variable == "PUBSUB_EMULATOR_HOST"
+        monkeypatch.setenv(variable, address)
+        with pubsub_v1.PublisherClient() as publisher:
+            topic = publisher.topic_path("client-manager", "orders")
+            publisher.create_topic(name=topic)
+            assert publisher.publish(topic, b"{}").result(30)
+        process.send_signal(number)
+        assert process.wait(30) == 0, (tmp_path / "gateway.log").read_text()
+
+
+def test_metrics_with_everybodys_lag_and_health_are_served_where_a_port_is_set(
+    database: Database, tmp_path: Path
+) -> None:
+    port = free_port()
+    with database.connect(Role.OWNER) as connection:
+        connection.execute(
+            "INSERT INTO clientmgr.consumer_offsets (group_id, topic_id, partition_id, next_offset) "
+            "VALUES ('g', 1, 0, 1)"
+        )
+    with gateway(database, tmp_path, "--port", "0", METRICS_PORT=str(port)):
+        assert fetch(port, "/healthz") == (200, "ok")
+        assert fetch(port, "/other")[0] == 404
+        lag = 'clientmgr_subscription_lag_messages{subscription="g",topic="outbox"} 0.0'
+        eventually(lambda: lag in fetch(port, "/metrics")[1], "the lag is told")
+        assert "# TYPE clientmgr_messages_published_total counter" in fetch(port, "/metrics")[1]
+
+
+def test_a_port_that_is_taken_is_a_setting_to_change(database: Database, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with gateway(database, tmp_path, "--port", port) as (process, _):
+            assert process.wait(60) == 2
+    assert "PUBSUB_GATEWAY_PORT" in (tmp_path / "gateway.log").read_text()
