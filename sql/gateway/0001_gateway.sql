@@ -67,28 +67,7 @@ CREATE TABLE clientmgr.gateway_acknowledged (
 );
 CREATE INDEX gateway_acknowledged_by_time ON clientmgr.gateway_acknowledged (acknowledged_at);
 
--- What the bridge has copied: Pub/Sub may deliver a message again long after its acknowledgement.
-CREATE TABLE clientmgr.bridge_seen (
-    subscription text NOT NULL,
-    message_id text NOT NULL,
-    seen_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (subscription, message_id)
-);
-CREATE INDEX bridge_seen_by_time ON clientmgr.bridge_seen (seen_at);
-
--- Failed deliveries of messages whose server does not count them (Google counts only with a dead-letter policy).
-CREATE TABLE clientmgr.pubsub_attempts (
-    subscription text NOT NULL,
-    message_id text NOT NULL,
-    attempts integer NOT NULL,
-    updated_at timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (subscription, message_id)
-);
-CREATE INDEX pubsub_attempts_by_time ON clientmgr.pubsub_attempts (updated_at);
-
 GRANT SELECT, INSERT, UPDATE, DELETE ON clientmgr.gateway_topics, clientmgr.gateway_subscriptions,
-    clientmgr.gateway_cursors, clientmgr.gateway_deliveries, clientmgr.gateway_acknowledged, clientmgr.bridge_seen,
-    clientmgr.pubsub_attempts TO clientmgr_writer;
+    clientmgr.gateway_cursors, clientmgr.gateway_deliveries, clientmgr.gateway_acknowledged TO clientmgr_writer;
 GRANT SELECT ON clientmgr.gateway_topics, clientmgr.gateway_subscriptions, clientmgr.gateway_cursors,
-    clientmgr.gateway_deliveries, clientmgr.gateway_acknowledged, clientmgr.bridge_seen, clientmgr.pubsub_attempts
-TO clientmgr_reader;
+    clientmgr.gateway_deliveries, clientmgr.gateway_acknowledged TO clientmgr_reader;

@@ -1,21 +1,34 @@
 """Brokers for the tests. `broker` is every transport in turn: what is tested with it is the interface's promise."""
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Broker
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.pubsub.transport import PubSubBroker
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
 
 OpenBroker = Callable[[Database, Settings], AbstractAsyncContextManager[Broker]]
 
+
+@asynccontextmanager
+async def pubsub_on_our_gateway(database: Database, settings: Settings) -> AsyncIterator[PubSubBroker]:
+    """The Pub/Sub transport, with our own gateway in the place of Google."""
+    async with Gateway(settings.model_copy(update={"pubsub_gateway_port": 0}), database) as gateway:
+        settings = settings.model_copy(update={"pubsub_emulator_host": gateway.address})
+        async with PubSubBroker(database, settings, burst_quiet_s=0.2) as broker:
+            yield broker
+
+
 # A further transport is added here: its name, and what opens it. The conformance suite then runs on it as well.
 TRANSPORTS: dict[str, OpenBroker] = {
     "postgres": PostgresBroker,
+    "pubsub": pubsub_on_our_gateway,
 }
 
 

@@ -11,7 +11,7 @@ from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.leases import LeasedMessage, Leases
 from clientmgr.broker.gateway.protos import Proto, PubsubMessage, ReceivedMessage
 from clientmgr.broker.gateway.refusals import Refusal
-from clientmgr.broker.pubsub.attributes import KEY_ATTRIBUTE
+from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 from clientmgr.errors import ErrorKind, classify
 from clientmgr.logs import get_logger
 

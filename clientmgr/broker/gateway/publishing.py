@@ -17,7 +17,7 @@ from clientmgr.broker.interface import (
     Message,
 )
 from clientmgr.broker.postgres.publish import append_transactions
-from clientmgr.broker.pubsub.attributes import KEY_ATTRIBUTE
+from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/topics.sql")

@@ -66,9 +66,13 @@ class Wakeups:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen and look until `stop`, over any outage of the database."""
-        async with asyncio.TaskGroup() as group:
-            group.create_task(self._look(stop))
-            group.create_task(self._listen(stop))
+        listening = asyncio.create_task(self._listen())
+        try:
+            await self._look(stop)
+        finally:
+            listening.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await listening
 
     async def _look(self, stop: asyncio.Event) -> None:
         pause = self._poll_s
@@ -97,18 +101,16 @@ class Wakeups:
                 pause = min(pause, due_in_s)
         return pause
 
-    async def _listen(self, stop: asyncio.Event) -> None:
-        while not stop.is_set():
+    async def _listen(self) -> None:
+        while True:
             try:
                 connection = await self._database.connect_async(Role.WRITER, autocommit=True)
                 async with connection:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     self.look_now()  # what came while nobody listened
-                    while not stop.is_set():
-                        async for notification in connection.notifies(timeout=self._poll_s):
-                            if notification.payload.isdecimal():
-                                self.topic_has_news(int(notification.payload))
+                    async for notification in connection.notifies():
+                        if notification.payload.isdecimal():
+                            self.topic_has_news(int(notification.payload))
             except psycopg.OperationalError as error:
                 log.warning("no notifications for now; looking now and then instead", error=str(error))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), RECONNECT_S)
+            await asyncio.sleep(RECONNECT_S)

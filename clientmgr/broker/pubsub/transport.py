@@ -1,0 +1,160 @@
+"""`PubSubBroker`: the `Broker` interface on Google Pub/Sub, or on anything that speaks like it.
+
+A batch is what one Pull brings. It is handled in a database transaction; the commit comes first, then what it published
+is sent and confirmed, then it is acknowledged: at least once, harmless for a handler whose writes are idempotent. The
+tenants are the ordering keys. Waiting retries, dead letters and attempts are kept in our own database, so that a retry
+holds up nobody and `clientmgr dlq` shows both transports' dead.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from google.api_core import exceptions
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
+from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.pubsub import wire
+from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient, is_transient
+from clientmgr.broker.pubsub.consumer import Consumer, FlowControl
+from clientmgr.broker.pubsub.handling import Handling
+from clientmgr.broker.pubsub.records import Records
+from clientmgr.broker.pubsub.resources import MissingResourcesError, Resources
+from clientmgr.database import Database, Role
+from clientmgr.errors import TransientError
+from clientmgr.settings import Settings
+
+BURST_QUIET_S = 1.0
+
+
+class PubSubUnavailableError(TransientError):
+    """The server did not answer in time."""
+
+
+class PubSubBroker:
+    """Open it with `async with`.
+
+    `burst_quiet_s`: how long nothing must come before a burst is over. `retry_for_s`: how long a call is repeated while
+    the server does not answer.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        burst_quiet_s: float = BURST_QUIET_S,
+        retry_for_s: float = RETRY_FOR_S,
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._burst_quiet_s = burst_quiet_s
+        self._client = PubSubClient(settings, retry_for_s=retry_for_s)
+        self._resources = Resources(self._client, settings)
+
+    async def __aenter__(self) -> Self:
+        await self._client.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._client.close()
+
+    async def ensure_topic(self, topic: str) -> None:
+        await self.ensure([topic], {})
+
+    async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
+        """From the start: as far back as the topic keeps its messages; ours keep them for BROKER_RETENTION_HOURS."""
+        await self.ensure([], {subscription: topic}, from_start=from_start)
+
+    async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
+        """All at once, so that what is missing and may not be made is named in one go."""
+        try:
+            await self._resources.ensure(topics, subscriptions, from_start=from_start)
+        except Exception as error:
+            raise _translated(error) from error
+
+    async def publish(
+        self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
+    ) -> None:
+        """Publish, in requests of some hundred messages; all of one request or none.
+
+        Pub/Sub can't join a transaction: `connection` changes nothing, the messages are out when this returns, also if
+        the transaction is rolled back later. Where that matters, publish after the commit, or use `Batch.publish`.
+        """
+        for message in messages:
+            wire.check(topic, message, self._settings.broker_max_message_bytes)
+        try:
+            for portion in wire.requests(messages) if messages else []:
+                await self._client.publish(topic, portion)
+        except exceptions.NotFound:
+            self._resources.forget_topic(topic)
+            raise MissingResourcesError(self._settings.pubsub_project, [topic]) from None
+        except Exception as error:
+            raise _translated(error) from error
+        PUBLISHED.labels(topic).inc(len(messages))
+
+    async def consume(
+        self,
+        subscription: str,
+        handler: Handler,
+        *,
+        options: ConsumerOptions | None = None,
+        stop: asyncio.Event | None = None,
+        burst: bool = False,
+    ) -> ConsumeStats:
+        options = options or ConsumerOptions(
+            batch_size=self._settings.broker_batch_size,
+            wait_period_ms=self._settings.broker_wait_period_ms,
+            max_attempts=self._settings.broker_max_attempts,
+        )
+        try:
+            found = await self._client.find_subscription(subscription)
+        except Exception as error:
+            raise _translated(error) from error
+        if found is None:
+            raise MissingResourcesError(self._settings.pubsub_project, subscriptions=[subscription])
+        topic = found.topic.rpartition("/")[2]
+        # One connection a batch in hand, one for waiting retries, one to count failures.
+        pool = self._database.pool_async(Role.WRITER, size=options.concurrency + 2)
+        async with pool:
+            handling = Handling(
+                subscription,
+                topic,
+                handler,
+                options,
+                self._client,
+                self._resources,
+                pool,
+                Records(subscription, topic),
+                SubscriptionMetrics(topic, subscription),
+                found.ack_deadline_seconds,
+                self._settings.broker_max_message_bytes,
+            )
+            flow = FlowControl(
+                self._settings.pubsub_max_outstanding_messages, self._settings.pubsub_max_outstanding_bytes
+            )
+            async with pool.connection() as connection:
+                await handling.records.forget_old_failures(connection)
+            consumer = Consumer(handling, flow, stop or asyncio.Event(), self._burst_quiet_s)
+            try:
+                await (consumer.run_burst() if burst else consumer.run())
+            except BaseExceptionGroup as group:
+                raise _first(group) from group
+        return handling.stats
+
+
+def _translated(error: Exception) -> Exception:
+    """Google's errors that may pass, as one of ours; others stay what they are."""
+    return PubSubUnavailableError(f"Pub/Sub does not answer: {error}") if is_transient(error) else error
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """One loop's failure ends the others: the first is the one that tells."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,86 @@
+"""Messages of ours as Pub/Sub carries them, and back. The contact or device has no field there: it is an attribute."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC
+from typing import Any
+
+from google.pubsub_v1 import types
+
+from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
+from clientmgr.broker.postgres.topics import check_message
+from clientmgr.errors import InvalidInputError
+
+KEY_ATTRIBUTE = "cm-key"
+
+_MessageProto: Any = types.PubsubMessage.pb()
+
+# One Publish request: Google takes 1000 messages and 10 MB, attributes and all.
+MAX_REQUEST_MESSAGES = 500
+MAX_REQUEST_BYTES = 9_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message in hand, and what it is acknowledged with."""
+
+    message: ReceivedMessage
+    ack_id: str
+    counted: bool
+    """Whether the server counts deliveries; else we do."""
+
+
+def check(topic: str, message: Message, max_bytes: int) -> None:
+    """Refuse what the other transport would, and what the key's attribute leaves no room for."""
+    check_message(topic, message, max_bytes)
+    if KEY_ATTRIBUTE in message.attributes:
+        raise InvalidInputError("attributes", f"any name but {KEY_ATTRIBUTE}, which is ours", KEY_ATTRIBUTE)
+    if message.key and len(message.attributes) >= MAX_ATTRIBUTES:
+        raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES - 1} beside a key", len(message.attributes))
+
+
+def to_proto(message: Message) -> Any:
+    attributes = dict(message.attributes)
+    if message.key:
+        attributes[KEY_ATTRIBUTE] = message.key
+    return _MessageProto(data=message.data, attributes=attributes, ordering_key=message.tenant)
+
+
+def from_proto(topic: str, received: Any) -> Delivery:
+    message = received.message
+    attributes = dict(message.attributes)
+    key = attributes.pop(KEY_ATTRIBUTE, "")
+    return Delivery(
+        ReceivedMessage(
+            topic=topic,
+            message_id=message.message_id,
+            data=message.data,
+            tenant=message.ordering_key,
+            key=key,
+            attributes=attributes,
+            attempt=max(1, received.delivery_attempt),
+            published_at=message.publish_time.ToDatetime(tzinfo=UTC),
+        ),
+        received.ack_id,
+        counted=received.delivery_attempt > 0,
+    )
+
+
+def storable(text: str) -> str:
+    """Others who publish may use NUL in keys and attributes, which PostgreSQL's text can't hold."""
+    return text.replace("\0", "\\0")
+
+
+def requests(messages: Sequence[Message]) -> list[list[Any]]:
+    """The messages, in their order, in portions that one request can hold."""
+    portions: list[list[Any]] = [[]]
+    size = 0
+    for message in messages:
+        proto = to_proto(message)
+        bytes_more = proto.ByteSize()
+        if portions[-1] and (len(portions[-1]) >= MAX_REQUEST_MESSAGES or size + bytes_more > MAX_REQUEST_BYTES):
+            portions.append([])
+            size = 0
+        portions[-1].append(proto)
+        size += bytes_more
+    return portions
