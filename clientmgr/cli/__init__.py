@@ -11,7 +11,7 @@ import sys
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, dlq, messages, services, stack, tenants, topics
+from clientmgr.cli import audit, config, dlq, load, messages, services, stack, tenants, topics
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -38,6 +38,7 @@ messages.register(app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 services.register(app)
+load.register(app)
 
 
 def main() -> None:

@@ -22,14 +22,6 @@ from clientmgr.devices.load_traits import traits_of
 from clientmgr.errors import InvalidInputError
 from clientmgr.tenants.names import CustomerId
 
-TOPICS: Final = (
-    topics.WRITER,
-    topics.PUSH_TOKEN_STATUS,
-    topics.WEB_PUSH_TOKEN_STATUS,
-    topics.CONTACT_DELETION,
-)
-"""What a load may publish to."""
-
 SHARES: Final = ("malformed", "duplicates", "late", "out_of_order", "verdicts", "contact_deletions")
 OUT_OF_ORDER_MS: Final = (1, 5_000)
 """How long before one of its device that was sent already an event happened that is out of order."""
@@ -73,6 +65,12 @@ class LoadConfig:
                 raise InvalidInputError(name.replace("_", "-"), "a share from 0 to 1", share)
         if sum(shares.values()) > 1 + 1e-9:
             raise InvalidInputError("shares", "at most 1 in all", round(sum(shares.values()), 6))
+
+    def topics(self) -> list[str]:
+        """Where its messages go."""
+        verdicts = [topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS] if self.verdicts else []
+        deletions = [topics.CONTACT_DELETION] if self.contact_deletions else []
+        return [topics.WRITER, *verdicts, *deletions]
 
 
 class LoadItem(NamedTuple):
