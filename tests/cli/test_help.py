@@ -1,0 +1,45 @@
+"""Every command explains itself."""
+
+from collections.abc import Iterator
+
+import pytest
+import typer
+
+from clientmgr.cli import app
+from tests.cli.calling import Cli
+
+
+def commands() -> Iterator[list[str]]:
+    """All commands and groups of commands, by the words that call them."""
+
+    def walk(command: object, words: list[str]) -> Iterator[list[str]]:
+        yield words
+        for name, below in getattr(command, "commands", {}).items():
+            yield from walk(below, [*words, name])
+
+    return walk(typer.main.get_command(app), [])
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=lambda words: " ".join(["clientmgr", *words]))
+def test_help_tells_what_it_does_and_how_to_call_it(words: list[str]) -> None:
+    result = Cli({"COLUMNS": "200"}).ok(*words, "--help")
+    assert " ".join(["Usage: clientmgr", *words]) in result.out
+    assert result.err == ""
+    described = result.out.partition("Usage:")[2].split("\n", 2)[2].partition("╭")[0].strip()
+    assert len(described) > 15, "a sentence about what it does"
+
+
+def test_all_commands_of_the_ground_floor_are_there() -> None:
+    known = {" ".join(words) for words in commands()}
+    assert known >= {
+        "up", "demo", "config", "migrate",
+        "tenants list", "tenants activate", "tenants migrate", "tenants delete", "tenants status",
+        "audit list", "audit verify",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("words", [[], ["tenants"], ["audit"]], ids=["clientmgr", "tenants", "audit"])
+def test_a_group_without_a_command_shows_its_commands(words: list[str]) -> None:
+    result = Cli({})(*words)
+    assert result.code == 2
+    assert "Commands" in result.out + result.err
