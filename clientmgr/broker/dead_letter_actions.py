@@ -10,6 +10,7 @@ from psycopg.rows import tuple_row
 from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
 from clientmgr.broker.dead_letters import QUERIES, Selection, as_counted, counts, over_matching
 from clientmgr.errors import InvalidInputError
+from clientmgr.settings import Settings
 from clientmgr.tenants.names import parse_customer_id
 
 LETTERS_A_TRANSACTION = 500
@@ -36,26 +37,27 @@ def replay(
     selection: Selection,
     audit: AuditLogger,
     *,
+    settings: Settings,
     actor: str,
     again: bool = False,
-    cut_off_ms: int | None = None,
     on_progress: OnProgress = lambda _: None,
     letters_a_transaction: int = LETTERS_A_TRANSACTION,
 ) -> list[Replay]:
-    """Publish the selected letters again, unchanged, each for the subscription alone in which it failed.
+    """Deliver the selected letters again, unchanged, each to the subscription alone in which it failed.
 
-    Appending to the log and marking the letter are one transaction, so that a run that ends half-way can be repeated:
-    what is marked is left alone, unless `again` says otherwise. The connection is in autocommit mode.
+    They go where BROKER says that its workers read. That and marking the letter are one transaction, so that a run that
+    ends half-way can be repeated: what is marked is left alone, unless `again` says otherwise. The connection is in
+    autocommit mode.
     """
     results = []
     for part in _parts(connection, selection):
-        if not _group_exists(connection, part):
+        if settings.broker == "postgres" and not _group_exists(connection, part):
             problem = f"subscription {part.subscription} of topic {part.topic} is gone: nobody would read it"
             results.append(Replay(str(part.topic), str(part.subscription), 0, 0, problem))
             continue
         replayed = skipped = 0
         for ids in _chunks(connection, part, letters_a_transaction):
-            count = _replay_chunk(connection, part, ids, audit, actor=actor, again=again, cut_off_ms=cut_off_ms)
+            count = _replay_chunk(connection, part, ids, audit, settings=settings, actor=actor, again=again)
             replayed += count
             skipped += len(ids) - count
             on_progress(len(ids))
@@ -69,9 +71,9 @@ def _replay_chunk(
     ids: Sequence[int],
     audit: AuditLogger,
     *,
+    settings: Settings,
     actor: str,
     again: bool,
-    cut_off_ms: int | None,
 ) -> int:
     with connection.transaction():
         locked = _rows(connection, "lock", ids=ids, again=again)
@@ -79,8 +81,12 @@ def _replay_chunk(
             due = [row[0] for row in locked]
             audit.append(connection, [_entry("dead-letters.replay", actor, part, [row[1] for row in locked], due)])
             connection.execute(QUERIES["mark_replayed"], {"ids": due})
-            # Last: from here on everyone else who publishes to the topic waits for us.
-            connection.execute(QUERIES["append_again"], {"ids": due, "topic": part.topic, "cut_off_ms": cut_off_ms})
+            if settings.broker == "pubsub":
+                connection.execute(QUERIES["wait_again"], {"ids": due})
+            else:
+                # Last: from here on everyone else who publishes to the topic waits for us.
+                cut_off_ms = settings.broker_publish_timeout_ms or None
+                connection.execute(QUERIES["append_again"], {"ids": due, "topic": part.topic, "cut_off_ms": cut_off_ms})
     return len(locked)
 
 

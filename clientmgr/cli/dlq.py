@@ -108,9 +108,9 @@ def replay(
                 connection,
                 as_counted(selection, counted),
                 AuditLogger.from_settings(settings),
+                settings=settings,
                 actor=actor(),
                 again=again,
-                cut_off_ms=settings.broker_publish_timeout_ms or None,
                 on_progress=lambda done: progress.advance(progress.task_ids[0], done),
             )
     rows = [asdict(result) for result in results]

@@ -18,6 +18,7 @@ from clientmgr.cli.message_output import json_line, text_line
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, progress_bar
 from clientmgr.errors import ClientManagerError, InvalidInputError, PermanentError, SettingsError
 from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings
 
 MESSAGES_A_CHUNK = 1000
 BYTES_A_CHUNK = 8 * 1024 * 1024
@@ -55,12 +56,14 @@ def publish(
     broker = open_broker(settings, database)
     if message is not None and message != "-":
         single = form.message(message.encode(errors="surrogateescape"))
-        published = asyncio.run(_publish(broker, topic, [single], total=1, create=create))
+        published = asyncio.run(_publish(broker, settings, topic, [single], total=1, create=create))
     else:
         with opened(file or Path("-")) as source:
             total = sum(1 for _ in form.messages(source))
             source.seek(0)
-            published = asyncio.run(_publish(broker, topic, form.messages(source), total=total, create=create))
+            published = asyncio.run(
+                _publish(broker, settings, topic, form.messages(source), total=total, create=create)
+            )
     if as_json:
         print_json({"topic": topic, "published": published})
     else:
@@ -106,22 +109,27 @@ def tail(
     raise typer.Exit(run_until_stopped(main))
 
 
-async def _publish(broker: Broker, topic: str, messages: Iterable[Message], *, total: int, create: bool) -> int:
+async def _publish(
+    broker: Broker, settings: Settings, topic: str, messages: Iterable[Message], *, total: int, create: bool
+) -> int:
     published = 0
     with progress_bar("publishing", total) as progress:
         async with broker:
             if create:
                 await broker.ensure_topic(topic)
             for chunk in _chunks(iter(messages)):
-                # Each is a transaction of its own: one that turns out to be poison takes no other with it. Those that
-                # wait at the same time share a commit.
+                # On the log what is published together dies together, so here each is published alone; those that wait
+                # at the same time share a commit. Pub/Sub knows no such bond, and requests at the same time no order.
+                portions = [[message] for message in chunk] if settings.broker == "postgres" else [chunk]
                 results = await asyncio.gather(
-                    *(broker.publish(topic, [message]) for message in chunk), return_exceptions=True
+                    *(broker.publish(topic, portion) for portion in portions), return_exceptions=True
                 )
-                failures = [result for result in results if isinstance(result, BaseException)]
-                published += len(chunk) - len(failures)
-                if failures:
-                    raise _explained(topic, failures[0], published, total)
+                published += sum(
+                    len(portion) for portion, result in zip(portions, results, strict=True) if result is None
+                )
+                for result in results:
+                    if result is not None:
+                        raise _explained(topic, result, published, total)
                 progress.advance(progress.task_ids[0], len(chunk))
     return published
 

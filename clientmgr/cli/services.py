@@ -10,10 +10,12 @@ from clientmgr.broker.lag_watch import watch_lag
 from clientmgr.cli.output import log_failures
 from clientmgr.database import Database
 from clientmgr.embedded.stack import attach
-from clientmgr.logs import configure_logging, logs_as_json
+from clientmgr.logs import configure_logging, get_logger, logs_as_json
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings, load_settings
+
+log = get_logger(__name__)
 
 # Who listens on every address is found on this machine's own.
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
@@ -21,6 +23,7 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 def register(app: typer.Typer) -> None:
     app.command("pubsub-gateway")(pubsub_gateway)
+    app.command()(bridge)
 
 
 def pubsub_gateway(
@@ -51,6 +54,37 @@ def pubsub_gateway(
                 await asyncio.gather(watching, return_exceptions=True)
 
     # gRPC does its own I/O: uvloop, measured, gains nothing under it.
+    raise typer.Exit(run_until_stopped(main, use_uvloop=False))
+
+
+def bridge(
+    subscriptions: Annotated[
+        list[str],
+        typer.Argument(metavar="SUBSCRIPTION[=TOPIC]...", help="What to copy, and where to if not by its name."),
+    ],
+    burst: Annotated[bool, typer.Option("--burst", help="Stop when nothing is left to copy.")] = False,
+) -> None:
+    """Copy Pub/Sub subscriptions into topics of the PostgreSQL log, each message once. Ctrl-C stops it."""
+    settings = _settings("bridge")
+    database = Database.from_settings(settings)
+    # Google's client is slow to import: only who needs it waits for it.
+    from clientmgr.broker.bridge import parse_routes, run
+
+    routes = parse_routes(subscriptions)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            log.info("copying", routes=routes)
+            stats = await run(settings, database, stop, routes=routes, burst=burst)
+        for subscription, topic in routes.items():
+            log.info(
+                "copied",
+                subscription=subscription,
+                topic=topic,
+                messages=stats.copied.get(subscription, 0),
+                seen_before=stats.seen_before.get(subscription, 0),
+            )
+
     raise typer.Exit(run_until_stopped(main, use_uvloop=False))
 
 

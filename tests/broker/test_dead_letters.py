@@ -16,6 +16,8 @@ from clientmgr.broker.interface import Dead, Message, Outcome, ReceivedMessage
 from clientmgr.broker.postgres.topics import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
+from clientmgr.settings import Settings, load_settings
+from tests.broker.conftest import pubsub_on_our_gateway
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready
 
 pytestmark = pytest.mark.anyio
@@ -51,7 +53,9 @@ async def bury(broker: PostgresBroker, published: Sequence[Message], subscriptio
 
 def replay(connection: Connection[Any], selection: Selection | None = None, **options: Any) -> list[tuple[int, int]]:
     """(replayed, skipped) of each topic and group."""
-    results = actions.replay(connection, selection or Selection(), AUDIT, actor="tester", **options)
+    results = actions.replay(
+        connection, selection or Selection(), AUDIT, settings=load_settings(), actor="tester", **options
+    )
     return [(result.replayed, result.skipped) for result in results]
 
 
@@ -213,7 +217,7 @@ async def test_a_letter_of_a_group_that_is_gone_is_not_replayed(
     await bury(broker, [message(1)])
     async with await database.connect_async(Role.WRITER, autocommit=True) as own:
         await drop_group(own, SUBSCRIPTION)
-    (result,) = actions.replay(connection, Selection(), AUDIT, actor="tester")
+    (result,) = actions.replay(connection, Selection(), AUDIT, settings=load_settings(), actor="tester")
     assert SUBSCRIPTION in result.problem
     assert result.replayed == 0
     assert len(found(connection)) == 1
@@ -256,3 +260,24 @@ async def test_a_replay_that_fails_leaves_letter_log_and_audit_as_they_were(
     assert len(found(connection)) == 3
     assert query("SELECT count(*), max(c_offset) FROM clientmgr.outbox_message_t") == before
     assert query("SELECT count(*) FROM clientmgr.audit_log") == [(0,)]
+
+
+async def test_on_pubsub_a_replayed_message_comes_again_to_the_subscription_that_failed_and_to_no_other(
+    database: Database, settings_for: Callable[[Database], Settings], connection: Connection[Any]
+) -> None:
+    settings = settings_for(database).model_copy(update={"broker": "pubsub"})
+    async with pubsub_on_our_gateway(database, settings) as broker:
+        await ready(broker)
+        await broker.ensure_subscription(OTHER, TOPIC)
+        await broker.publish(TOPIC, [message(1, tenant="42", a="b")])
+        await drain(broker, Recorder(dead))
+        await drain(broker, subscription=OTHER)
+        for expected in ([(1, 0)], []):
+            results = actions.replay(connection, Selection(), AUDIT, settings=settings, actor="tester")
+            assert [(result.replayed, result.skipped) for result in results] == expected
+        recorder, _ = await drain(broker)
+        others, _ = await drain(broker, subscription=OTHER)
+    (received,) = recorder.messages
+    assert (received.data, received.tenant, received.key) == (b'{"n": 1}', "42", "key-1")
+    assert (received.attributes, received.attempt) == ({"a": "b"}, 1)
+    assert others.messages == []

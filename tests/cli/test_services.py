@@ -15,6 +15,7 @@ from google.cloud import pubsub_v1
 
 from clientmgr.database import Database, Role
 from clientmgr.embedded.server import free_port
+from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.waiting import eventually
 
@@ -85,3 +86,24 @@ def test_a_port_that_is_taken_is_a_setting_to_change(database: Database, tmp_pat
         with gateway(database, tmp_path, "--port", port) as (process, _):
             assert process.wait(60) == 2
     assert "PUBSUB_GATEWAY_PORT" in (tmp_path / "gateway.log").read_text()
+
+
+def test_what_is_published_to_pubsub_is_copied_into_the_log(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gateway(database, tmp_path, "--port", "0") as (_, line):
+        address = line.partition("=")[2]
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", address)
+        elsewhere = Cli.on(
+            database, tmp_path, BROKER="pubsub", PUBSUB_PROJECT="elsewhere", PUBSUB_EMULATOR_HOST=address
+        )
+        elsewhere.ok("publish", "orders", "--create", "-", stdin=b"")
+        with pubsub_v1.SubscriberClient() as subscriber:
+            subscriber.create_subscription(
+                name=subscriber.subscription_path("elsewhere", "orders-sub"), topic="projects/elsewhere/topics/orders"
+            )
+        elsewhere.ok("publish", "orders", "-", "-a", "a=b", stdin=b'{"customerId":1}\n{"customerId":2}\n')
+        elsewhere.ok("bridge", "orders-sub=copied-orders", "--burst")
+        assert elsewhere("bridge", "no-such-sub", "--burst").code == 1
+    copied = Cli.on(database, tmp_path).ok("tail", "copied-orders", "--from-start", "--burst", "--json").json_lines
+    assert sorted((message["tenant"], message["attributes"]["a"]) for message in copied) == [("1", "b"), ("2", "b")]

@@ -91,5 +91,15 @@ FROM reserved AS r
 CROSS JOIN letters AS l
 JOIN transactions AS t ON t.transaction_id = l.transaction_id;
 
+-- name: wait_again
+-- The Pub/Sub transport's way: a retry whose time has come, which only this subscription's workers see. Its id is the
+-- number that the letter has in the place of an offset.
+INSERT INTO clientmgr.pubsub_delayed (
+    subscription, not_before, message_id, attempts, host_id, user_id, payload, attributes, published_at, reason
+)
+SELECT group_id, clock_timestamp(), c_offset::text, 0, host_id, user_id, payload, attributes, published_at, 'replayed'
+FROM clientmgr.dead_letter_queue WHERE id = ANY (%(ids)s::bigint[]) ORDER BY c_offset
+ON CONFLICT (subscription, message_id) DO UPDATE SET not_before = excluded.not_before, attempts = 0;
+
 -- name: drop
 DELETE FROM clientmgr.dead_letter_queue WHERE id = ANY (%(ids)s::bigint[]) RETURNING host_id;
