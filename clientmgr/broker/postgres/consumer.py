@@ -3,8 +3,6 @@
 Claim, handler, published messages and offset are one transaction: whatever happens to us, all of it or nothing did.
 """
 
-import asyncio
-import contextlib
 import random
 import time
 from typing import Any
@@ -20,6 +18,7 @@ from clientmgr.broker.postgres.consumption import (
     TransactionEndedError,
     backoff_s,
     reconnect_pause_s,
+    wait_for_stop,
 )
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.publish import QUERIES as PUBLISH_QUERIES
@@ -234,6 +233,4 @@ class Consumer:
             error=str(error).strip(),
             pause_s=round(pause_s, 3),
         )
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
-                await self._context.stop.wait()
+        await wait_for_stop(self._context.stop, pause_s)

@@ -1,6 +1,7 @@
 """What the loops of one `consume` call share: subscription, handler, options, counts, and the verdict on errors."""
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -103,3 +104,10 @@ def backoff_s(failures: int) -> float:
 def reconnect_pause_s(failures: int) -> float:
     """Longer each time, but a server that restarts is not kept waiting for long."""
     return min(LONGEST_RECONNECT_PAUSE_S, backoff_s(failures))
+
+
+async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
+    """Sleep, but not through the order to stop."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -1,7 +1,6 @@
 """`PostgresBroker`: the `Broker` interface on the log. It owns the connections; the modules beside it do the work."""
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -14,7 +13,7 @@ from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres import retention, topics
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
-from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s, wait_for_stop
 from clientmgr.broker.postgres.group_commit import GroupCommit
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.wakeups import Wakeups
@@ -84,12 +83,15 @@ class PostgresBroker:
         stop: asyncio.Event | None = None,
         burst: bool = False,
     ) -> ConsumeStats:
-        found = await self._find_subscription(subscription)
+        stop = stop or asyncio.Event()
+        found = await self._find_subscription(subscription, stop)
+        if found is None:
+            return ConsumeStats()
         context = Consumption(
             found,
             handler,
             options or self._default_options(),
-            stop or asyncio.Event(),
+            stop,
             burst,
             self._connect,
             self._wakeups,
@@ -102,9 +104,10 @@ class PostgresBroker:
         await _run_consumers(context)
         return context.stats
 
-    async def _find_subscription(self, subscription: str) -> Subscription:
+    async def _find_subscription(self, subscription: str, stop: asyncio.Event) -> Subscription | None:
         """A server that is away comes back: a worker that starts before it waits, like one that was there already."""
-        for failures in itertools.count():
+        failures = 0
+        while not stop.is_set():
             try:
                 async with await self._connect() as connection:
                     return await topics.find_subscription(connection, subscription)
@@ -112,8 +115,9 @@ class PostgresBroker:
                 if classify(error) is not ErrorKind.TRANSIENT:
                     raise
                 log.warning("no connection yet", subscription=subscription, error=str(error).strip())
-                await asyncio.sleep(reconnect_pause_s(failures))
-        raise AssertionError("unreachable")
+                await wait_for_stop(stop, reconnect_pause_s(failures))
+                failures += 1
+        return None
 
     def _default_options(self) -> ConsumerOptions:
         return ConsumerOptions(
