@@ -43,7 +43,7 @@ class BenchPostgres:
         """The processor time that the server has used so far, all its processes together; None without /proc."""
         try:
             postmaster = int((self._server.data / "postmaster.pid").read_text().split()[0])
-            return sum(_cpu_ticks(postmaster)) / os.sysconf("SC_CLK_TCK")
+            return _cpu_ticks(postmaster) / os.sysconf("SC_CLK_TCK")
         except (OSError, ValueError):
             return None
 
@@ -64,15 +64,26 @@ def bench_postgres(options: Options) -> Iterator[BenchPostgres]:
             server.stop()
 
 
-def _cpu_ticks(postmaster: int) -> Iterator[int]:
+def _cpu_ticks(postmaster: int) -> int:
     """User and system time of the postmaster, of its backends, and of those that have ended (it reaped them)."""
+    while True:
+        backends = _cpu_ticks_of_children(postmaster)
+        own_and_reaped = sum(map(int, _stat(postmaster)[11:15]))
+        # A backend that ended meanwhile may have been counted twice: look again.
+        if _cpu_ticks_of_children(postmaster).keys() == backends.keys():
+            return sum(backends.values()) + own_and_reaped
+
+
+def _cpu_ticks_of_children(parent: int) -> dict[int, int]:
+    ticks = {}
     for process in Path("/proc").glob("[0-9]*"):
-        try:
-            # The second field is a name that may hold spaces; after its bracket: state, ppid, …, utime at 11.
-            fields = (process / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(process.name) == postmaster:
-            yield sum(map(int, fields[11:15]))
-        elif int(fields[1]) == postmaster:
-            yield sum(map(int, fields[11:13]))
+        with contextlib.suppress(OSError):
+            fields = _stat(int(process.name))
+            if int(fields[1]) == parent:
+                ticks[int(process.name)] = sum(map(int, fields[11:13]))
+    return ticks
+
+
+def _stat(pid: int) -> list[str]:
+    """/proc/PID/stat after the name, which may hold spaces: state, parent, …, and at 11 the times."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -32,7 +32,8 @@ CHUNK = 16
 # Below PostgreSQL's deadlock_timeout: while a chunk holds the locks of several tenants it is the one to give way. Its
 # tenants are then taken one by one, each with the patience that the settings allow.
 CHUNK_LOCK_TIMEOUT_MS = 100
-# A change that takes long must not keep the tables of many tenants locked until the last one has it.
+# A change that takes long must not keep the tables of many tenants locked until the last one has it. New schemas do
+# not count: nobody waits for them.
 CHUNK_PATIENCE_S = 1.0
 
 
@@ -167,10 +168,11 @@ class TenantSchemaManager:
 
     def _apply_pending(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:
         started = time.monotonic()
+        others_may_wait = len(tenants) > 1 and any(tenant.schema_version for tenant in tenants)
         for tenant in tenants:
             # One simple query: a round trip per tenant, however many files there are.
             connection.execute(self._pending_ddl(tenant).encode())
-            if len(tenants) > 1 and time.monotonic() - started > CHUNK_PATIENCE_S:
+            if others_may_wait and time.monotonic() - started > CHUNK_PATIENCE_S:
                 raise TransientError("too slow to be done for several tenants in one transaction")
 
     def _head_reached(self, tenant: Tenant, actor: str) -> AuditEntry:
