@@ -4,14 +4,15 @@ Exit codes: 0 done; 1 the work failed, in part or whole, or a check found someth
 3 a server can't be reached or started; 130 interrupted.
 """
 
-import re
 import importlib.metadata
+import os
+import re
 import sys
 
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, dlq, load, messages, services, stack, tenants, topics
+from clientmgr.cli import audit, config, devices, dlq, load, messages, services, stack, tenants, topics
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -39,6 +40,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 services.register(app)
 load.register(app)
+app.add_typer(devices.app, name="devices")
 
 
 def main() -> None:
@@ -56,6 +58,10 @@ def main() -> None:
             fail(f"{_first_line(error)}: is the control schema there? `clientmgr migrate` makes it", EXIT_FAILED)
         unreachable = isinstance(error, psycopg.OperationalError)
         fail(f"PostgreSQL: {_first_line(error)}", EXIT_UNREACHABLE if unreachable else EXIT_FAILED)
+    except BrokenPipeError:
+        # Whoever read our output, `head` for example, has seen enough. What is still buffered goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(EXIT_FAILED)
     except OSError as error:
         fail(str(error), EXIT_FAILED)
     except KeyboardInterrupt:

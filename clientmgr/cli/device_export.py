@@ -1,0 +1,75 @@
+"""The forms of `clientmgr devices export`, and the file it goes to: written beside its place, readable by its owner."""
+
+import csv
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+Rows = Sequence[tuple[Any, ...]]
+Write = Callable[[Rows], None]
+
+JSON_COLUMNS = ("push_settings", "attributes")
+"""They come as JSON text."""
+
+
+@contextmanager
+def opened_output(path: Path | None) -> Iterator[TextIO]:
+    """Standard output, or a file that appears under its name when it is complete, and else not at all."""
+    if path is None:
+        yield sys.stdout
+        sys.stdout.flush()
+        return
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    # It holds personal data: nobody else is to read it.
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="") as stream:
+            yield stream
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def csv_writer(stream: TextIO, columns: Sequence[str]) -> Write:
+    """RFC 4180 with a header; times in ISO 8601, booleans as true and false, nothing for null."""
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(columns)
+
+    def write(rows: Rows) -> None:
+        writer.writerows([_csv_cell(value) for value in row] for row in rows)
+
+    return write
+
+
+def ndjson_writer(stream: TextIO, columns: Sequence[str]) -> Write:
+    """An object a line."""
+    json_places = [columns.index(name) for name in JSON_COLUMNS]
+
+    def write(rows: Rows) -> None:
+        lines = []
+        for row in rows:
+            values = list(row)
+            for place in json_places:
+                if values[place] is not None:
+                    values[place] = msgspec.Raw(values[place].encode())
+            lines.append(msgspec.json.encode(dict(zip(columns, values, strict=True))))
+        stream.write(b"\n".join([*lines, b""]).decode())
+
+    return write
+
+
+EXPORTERS: dict[str, Callable[[TextIO, Sequence[str]], Write]] = {"csv": csv_writer, "ndjson": ndjson_writer}
+
+
+def _csv_cell(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return value

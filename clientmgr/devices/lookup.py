@@ -1,0 +1,187 @@
+"""Finds devices for support people: by contact, client, token or hardware, and everything known of one. Read only."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import dict_row
+
+from clientmgr.devices.state import PushToken
+from clientmgr.devices.store import SCHEMA_PLACEHOLDER
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.tenants.registry import ensure_usable, find_tenant
+
+EXPORT_ROWS_AT_ONCE = 5000
+SECRET_EXPORT_COLUMNS = ("push_token", "web_push_endpoint", "web_push_p256dh", "web_push_auth")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDevice:
+    """A row of `devices`."""
+
+    application_code: str
+    client_id: str
+    contact_id: int | None
+    contact_version: int
+    hardware_id: str | None
+    platform: str | None
+    provider: str
+    application_version: str | None
+    os_version: str | None
+    device_model: str | None
+    sdk_version: str | None
+    language: str | None
+    timezone: str | None
+    push_enabled: bool | None
+    push_settings: Mapping[str, Any] | None
+    attributes: Mapping[str, Any] | None
+    info_versions: Mapping[str, int]
+    push_token: str | None
+    push_token_kind: str | None
+    push_token_status: str
+    push_token_version: int
+    push_token_status_version: int
+    push_token_digest: bytes | None
+    web_push: Mapping[str, Any] | None
+    orphaned_since: datetime | None
+    last_seen_at: datetime | None
+    created_at: datetime
+    updated_at: datetime
+
+    def masked(self) -> "StoredDevice":
+        """The same without what would let somebody else push to the device."""
+        return replace(self, push_token=mask(self.push_token), web_push=_mask_subscription(self.web_push))
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A contact that the device was linked to at some time, and when that contact was deleted, if it was."""
+
+    contact_id: int
+    linked_version: int
+    contact_deleted_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TokenClaim:
+    """Which device claimed a token last."""
+
+    application_code: str
+    client_id: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class KnownDevice:
+    """All that is left of a device: its row, if it has one, and what explains the row or its absence."""
+
+    application_code: str
+    client_id: str
+    device: StoredDevice | None
+    deleted_version: int | None
+    links: tuple[Link, ...]
+    claim: TokenClaim | None
+    """Of the token that it set last."""
+
+
+class DeviceLookup:
+    """Answers questions about one tenant's devices. Raises where the customer is none of ours (any more)."""
+
+    def __init__(self, connection: Connection[Any], customer_id: CustomerId) -> None:
+        tenant = find_tenant(connection, customer_id)
+        ensure_usable(customer_id, None if tenant is None else tenant.status)
+        self._connection = connection
+        schema = quoted_schema(customer_id)
+        queries = named_queries("tenant/queries/lookup.sql")
+        self._queries = {name: sql.replace(SCHEMA_PLACEHOLDER, schema).encode() for name, sql in queries.items()}
+
+    def by_contact(self, contact_id: int, *, limit: int) -> list[StoredDevice]:
+        return self._devices("by_contact", contact_id=contact_id, limit=limit)
+
+    def by_client(self, client_id: str, *, limit: int) -> list[StoredDevice]:
+        return self._devices("by_client", client_id=client_id, limit=limit)
+
+    def by_hardware(self, hardware_id: str, *, limit: int) -> list[StoredDevice]:
+        return self._devices("by_hardware", hardware_id=hardware_id, limit=limit)
+
+    def by_token(self, token: str, *, limit: int) -> list[StoredDevice]:
+        """The devices (one of an application) that hold a push token or a web push endpoint."""
+        return self._devices("by_token", digest=PushToken("", token=token).digest(), limit=limit)
+
+    def contact_deleted_version(self, contact_id: int) -> int | None:
+        row = self._connection.execute(self._queries["contact_tombstone"], {"contact_id": contact_id}).fetchone()
+        return None if row is None else int(row[0])
+
+    def everything(self, client_id: str, application_code: str | None = None) -> list[KnownDevice]:
+        """What is known of a client in one application, or in each that knows it; also of one that is deleted."""
+        wanted = {"client_id": client_id}
+        devices = {device.application_code: device for device in self.by_client(client_id, limit=EXPORT_ROWS_AT_ONCE)}
+        tombstones = dict(self._connection.execute(self._queries["tombstones_of_client"], wanted).fetchall())
+        links: dict[str, list[Link]] = {}
+        for application, *link in self._connection.execute(self._queries["links_of_client"], wanted):
+            links.setdefault(application, []).append(Link(*link))
+        return [
+            KnownDevice(
+                application,
+                client_id,
+                devices.get(application),
+                tombstones.get(application),
+                tuple(links.get(application, ())),
+                self._claim(devices.get(application)),
+            )
+            for application in sorted({*devices, *tombstones, *links})
+            if application_code in (None, application)
+        ]
+
+    def estimated_count(self) -> int:
+        """About how many devices there are; 0: nobody has counted yet."""
+        ((count,),) = self._connection.execute(self._queries["estimated_count"]).fetchall()
+        return int(count)
+
+    def export(self, *, reveal: bool) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
+        """Column names, and all devices in portions, read through a cursor on the server: memory stays the same."""
+        cursor = self._connection.cursor(name="export_devices")
+        cursor.execute(self._queries["export"])
+        columns = [column.name for column in cursor.description or ()]
+        secret = frozenset(map(columns.index, () if reveal else SECRET_EXPORT_COLUMNS))
+
+        def portions() -> Iterator[list[tuple[Any, ...]]]:
+            with cursor:
+                while rows := cursor.fetchmany(EXPORT_ROWS_AT_ONCE):
+                    yield [_without(row, secret) for row in rows] if secret else rows
+
+        return columns, portions()
+
+    def _devices(self, query: str, **parameters: Any) -> list[StoredDevice]:
+        with self._connection.cursor(row_factory=dict_row) as cursor:
+            cursor.execute(self._queries[query], parameters)
+            names = [field.name for field in fields(StoredDevice)]
+            return [StoredDevice(**{name: row[name] for name in names}) for row in cursor]
+
+    def _claim(self, device: StoredDevice | None) -> TokenClaim | None:
+        if device is None or device.push_token_digest is None:
+            return None
+        wanted = {"application_code": device.application_code, "digest": device.push_token_digest}
+        row = self._connection.execute(self._queries["claims_of_token"], wanted).fetchone()
+        return None if row is None else TokenClaim(*row)
+
+
+def mask(secret: str | None) -> str | None:
+    """Enough of a secret to tell it from another; of a short one nothing."""
+    if secret is None or len(secret) < 20:
+        return None if secret is None else "…"
+    return f"{secret[:6]}…{secret[-4:]}"
+
+
+def _mask_subscription(web_push: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    if web_push is None:
+        return None
+    keys = {name: mask(str(value)) for name, value in web_push.get("keys", {}).items()}
+    return {"endpoint": mask(str(web_push.get("endpoint", ""))), "keys": keys}
+
+
+def _without(row: tuple[Any, ...], secret: frozenset[int]) -> tuple[Any, ...]:
+    return tuple(mask(value) if place in secret else value for place, value in enumerate(row))
