@@ -3,6 +3,7 @@
 Claim, handler, published messages and offset are one transaction: whatever happens to us, all of it or nothing did.
 """
 
+import math
 import random
 import time
 from typing import Any
@@ -46,7 +47,8 @@ class Consumer:
         self._options = context.options
         # Where to start looking; from there the partitions take turns.
         self._last_partition = random.randrange(1024)  # noqa: S311
-        self._look_for_due_at = 0.0
+        # When to look for due retries and rested partitions, if nobody wakes us before.
+        self._next_look_at = 0.0
         self._failure_to_note: Claim | None = None
         self._failed_connections = 0
 
@@ -58,7 +60,7 @@ class Consumer:
                 if await self._work(connection):
                     return
             except Exception as error:
-                lost = connection is None or connection.closed
+                lost = connection is not None and connection.closed
                 if not lost and classify(error) is not ErrorKind.TRANSIENT:
                     raise
                 await self._pause(error)
@@ -89,9 +91,9 @@ class Consumer:
     async def _find_work(self, connection: AsyncConnection[Any]) -> Claim | None:
         """The next claim, waiting for it if need be. None: we are to stop, or in burst mode there is nothing left."""
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
-        if time.monotonic() >= self._look_for_due_at:
-            await self._requeue_due(connection)
         while not self._context.stop.is_set():
+            if time.monotonic() >= self._next_look_at:
+                await self._requeue_due(connection)
             seen_news = wakeups.news(topic_id)
             async with connection.pipeline():
                 await connection.execute("BEGIN")
@@ -101,16 +103,13 @@ class Consumer:
                 wakeups.wake_one(topic_id)
                 return claim
             await connection.execute("ROLLBACK")
-            seconds = await self._requeue_due(connection)
-            if self._context.burst and seconds > BURST_PATIENCE_S:
+            if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
                 return None
-            if seconds > 0.0:
-                wait_s = min(seconds, self._options.wait_period_ms / 1000)
-                await wakeups.sleep(topic_id, seen_news, max(wait_s, SHORTEST_SLEEP_S))
+            await wakeups.sleep(topic_id, seen_news, self._next_look_at - time.monotonic())
         return None
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
-        """Put due retries back into the log. Returns in how many seconds there will be something to do; 0: at once."""
+        """Put due retries back into the log. Returns in how many seconds more will be due."""
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
         cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
         async with connection.pipeline():
@@ -119,15 +118,12 @@ class Consumer:
             )
             await cursors[1].execute(QUERIES["next_retry"], group)
         (requeued, next_due_s), (next_retry_s,) = [await anext(cursor) for cursor in cursors]
-        wait_period_s = self._options.wait_period_ms / 1000
-        self._look_for_due_at = time.monotonic() + min(
-            wait_period_s, wait_period_s if next_due_s is None else next_due_s
-        )
         if requeued:
+            self._next_look_at = 0.0
             return 0.0
-        return min(
-            (max(s, SHORTEST_SLEEP_S) for s in (next_due_s, next_retry_s) if s is not None), default=float("inf")
-        )
+        due_s = min((max(s, SHORTEST_SLEEP_S) for s in (next_due_s, next_retry_s) if s is not None), default=math.inf)
+        self._next_look_at = time.monotonic() + min(due_s, self._options.wait_period_ms / 1000)
+        return due_s
 
     async def _send_claim(
         self, connection: AsyncConnection[Any], only_partition: int | None = None
@@ -171,8 +167,8 @@ class Consumer:
     async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled) -> Claim | None:
         delay_s = handled.settlement.shortest_delay_s()
         if delay_s is not None:
-            self._look_for_due_at = min(self._look_for_due_at, time.monotonic() + delay_s)
-        claim_next = not self._context.stop.is_set() and time.monotonic() < self._look_for_due_at
+            self._next_look_at = min(self._next_look_at, time.monotonic() + delay_s)
+        claim_next = not self._context.stop.is_set() and time.monotonic() < self._next_look_at
         appends = [
             Append(topic, handled.publications[topic], cut_off_ms=self._context.cut_off_ms)
             for topic in sorted(handled.publications)
@@ -202,6 +198,7 @@ class Consumer:
         return next_claim
 
     async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:
+        self._next_look_at = 0.0
         can_recover = self._context.can_recover(error, claim)
         self._failure_to_note = claim if can_recover else None
         await self._roll_back(connection)
