@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from psycopg import Connection
 from psycopg.rows import tuple_row
@@ -32,6 +33,16 @@ class Replay:
     """Why nothing could be replayed; empty when all went well."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The letters of one topic and subscription."""
+
+    topic: str
+    subscription: str
+    topic_id: int
+    selection: Selection
+
+
 def replay(
     connection: Connection[Any],
     selection: Selection,
@@ -53,7 +64,7 @@ def replay(
     for part in _parts(connection, selection):
         if settings.broker == "postgres" and not _group_exists(connection, part):
             problem = f"subscription {part.subscription} of topic {part.topic} is gone: nobody would read it"
-            results.append(Replay(str(part.topic), str(part.subscription), 0, 0, problem))
+            results.append(Replay(part.topic, part.subscription, 0, 0, problem))
             continue
         replayed = skipped = 0
         for ids in _chunks(connection, part, letters_a_transaction):
@@ -61,13 +72,13 @@ def replay(
             replayed += count
             skipped += len(ids) - count
             on_progress(len(ids))
-        results.append(Replay(str(part.topic), str(part.subscription), replayed, skipped))
+        results.append(Replay(part.topic, part.subscription, replayed, skipped))
     return results
 
 
 def _replay_chunk(
     connection: Connection[Any],
-    part: Selection,
+    part: _Part,
     ids: Sequence[int],
     audit: AuditLogger,
     *,
@@ -112,33 +123,52 @@ def drop(
     return dropped
 
 
-def _parts(connection: Connection[Any], selection: Selection) -> list[Selection]:
+def _parts(connection: Connection[Any], selection: Selection) -> list[_Part]:
     """The selection by topic and subscription: who appends to two topics at once and another could block each other."""
     counted = counts(connection, selection)
     bounded = as_counted(selection, counted)
-    pairs = sorted({(count.topic, count.subscription) for count in counted})
-    return [replace(bounded, topic=topic, subscription=subscription) for topic, subscription in pairs]
+    return [
+        _Part(topic, subscription, topic_id, replace(bounded, topic=topic, subscription=subscription))
+        for topic, subscription, topic_id in sorted(
+            {(count.topic, count.subscription, count.topic_id) for count in counted}
+        )
+    ]
 
 
-def _chunks(connection: Connection[Any], part: Selection, most: int) -> Iterator[list[int]]:
-    """The ids of one part, in the order of the log, some at a time."""
-    query = over_matching("next_chunk")
-    after_offset = 0
-    while True:
+def _chunks(connection: Connection[Any], part: _Part, most: int) -> Iterator[list[int]]:
+    """The ids of one part, in the order of the log, about `most` at a time and never only a part of a transaction."""
+    pending: list[tuple[int, int, UUID]] = []
+    query = over_matching("next_page")
+    position = {"topic_id": part.topic_id, "after_offset": 0, "most": most + 1}
+    more = True
+    while more:
         with connection.cursor(row_factory=tuple_row) as cursor:
-            cursor.execute(query, {**part.parameters(), "after_offset": after_offset, "most": most})
-            rows = cursor.fetchall()
-        if not rows:
-            return
-        yield [row[0] for row in rows]
-        after_offset = rows[-1][1]
+            cursor.execute(query, part.selection.parameters() | position, prepare=False)
+            page = cursor.fetchall()
+        pending += page
+        more = len(page) > most
+        if more:
+            position["after_offset"] = page[-1][1]
+        while end := _end_of_chunk(pending, most):
+            yield [row[0] for row in pending[:end]]
+            del pending[:end]
+    if pending:
+        yield [row[0] for row in pending]
 
 
-def _group_exists(connection: Connection[Any], part: Selection) -> bool:
-    return bool(_rows(connection, "group_exists", topic=part.topic, subscription=part.subscription)[0][0])
+def _end_of_chunk(rows: Sequence[tuple[int, int, UUID]], at_least: int) -> int:
+    """Where a transaction ends, after `at_least` letters or more; 0 while that is not to be seen."""
+    for index in range(at_least, len(rows)):
+        if rows[index][2] != rows[index - 1][2]:
+            return index
+    return 0
 
 
-def _entry(action: str, actor: str, part: Selection, tenants: Sequence[str], ids: Sequence[int]) -> AuditEntry:
+def _group_exists(connection: Connection[Any], part: _Part) -> bool:
+    return bool(_rows(connection, "group_exists", topic_id=part.topic_id, subscription=part.subscription)[0][0])
+
+
+def _entry(action: str, actor: str, part: _Part, tenants: Sequence[str], ids: Sequence[int]) -> AuditEntry:
     """One row a transaction: in the customer's chain where all letters are one customer's, else in the platform's."""
     return AuditEntry(
         _chain(tenants),

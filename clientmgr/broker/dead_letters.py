@@ -98,6 +98,7 @@ class LetterCount:
     """How many letters of one topic, subscription and kind of error are selected."""
 
     topic: str
+    topic_id: int
     subscription: str
     error_class: str
     letters: int

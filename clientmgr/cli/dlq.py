@@ -171,7 +171,10 @@ def _agreed(what: str, counted: Sequence[LetterCount], *, dry_run: bool, yes: bo
 
 
 def _show_counts(counted: Sequence[LetterCount], *, as_json: bool) -> None:
-    rows = [{name: value for name, value in asdict(count).items() if name != "newest_id"} for count in counted]
+    rows = [
+        {name: value for name, value in asdict(count).items() if name not in {"newest_id", "topic_id"}}
+        for count in counted
+    ]
     columns = ["topic", "subscription", "letters", "replayed", "first_failed_at", "last_failed_at", "error_class"]
     show_rows(rows, columns, as_json=as_json, empty="no dead letters")
 

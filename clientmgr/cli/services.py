@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from clientmgr.broker.lag_watch import watch_lag
+from clientmgr.broker.upkeep import keep_up
 from clientmgr.cli.output import log_failures
 from clientmgr.database import Database
 from clientmgr.embedded.stack import attach
@@ -46,12 +46,13 @@ def pubsub_gateway(
 
     async def main(stop: asyncio.Event) -> None:
         async with serve_metrics(settings):
-            watching = asyncio.create_task(_watch_lag(settings, database, stop))
+            # The gateway runs wherever the system does, and once: it looks after the log as a whole.
+            upkeep = asyncio.create_task(keep_up(settings, database))
             try:
                 await serve(settings, database, stop, on_ready=on_ready)
             finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+                upkeep.cancel()
+                await asyncio.gather(upkeep, return_exceptions=True)
 
     # gRPC does its own I/O: uvloop, measured, gains nothing under it.
     raise typer.Exit(run_until_stopped(main, use_uvloop=False))
@@ -92,12 +93,6 @@ def gateway_address(settings: Settings, port: int) -> str:
     """What PUBSUB_EMULATOR_HOST is to be set to by clients on this machine."""
     host = settings.pubsub_gateway_host
     return f"{EVERY_ADDRESS.get(host, host)}:{port}"
-
-
-async def _watch_lag(settings: Settings, database: Database, stop: asyncio.Event) -> None:
-    """The gateway runs wherever the system does, and once: it tells of everybody's lag."""
-    if settings.metrics_port:
-        await watch_lag(database, stop)
 
 
 def _settings(process: str, **overrides: Any) -> Settings:

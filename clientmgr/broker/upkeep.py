@@ -1,0 +1,52 @@
+"""What has to be done now and then for the log as a whole, by some process that is always there. The Pub/Sub gateway is
+such a one; several who do it at once do no harm.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.broker.postgres.lag import export_lag
+from clientmgr.broker.postgres.retention import trim
+from clientmgr.database import Database, Role
+from clientmgr.logs import get_logger
+from clientmgr.settings import Settings
+
+log = get_logger(__name__)
+
+TRIM_EVERY_S = 600.0
+EXPORT_LAG_EVERY_S = 10.0
+
+
+async def keep_up(
+    settings: Settings,
+    database: Database,
+    *,
+    trim_every_s: float = TRIM_EVERY_S,
+    lag_every_s: float = EXPORT_LAG_EVERY_S,
+) -> None:
+    """Delete old messages that nobody needs, and keep the lag metrics up to date where they are served. Cancel it."""
+
+    async def trim_log(connection: AsyncConnection[Any]) -> None:
+        await trim(connection, retention_hours=settings.broker_retention_hours)
+
+    async with asyncio.TaskGroup() as chores:
+        chores.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
+        if settings.metrics_port:
+            chores.create_task(_repeat(database, Role.READER, export_lag, lag_every_s))
+
+
+async def _repeat(
+    database: Database, role: Role, chore: Callable[[AsyncConnection[Any]], Awaitable[None]], every_s: float
+) -> None:
+    """A server that is away for a while only costs a turn."""
+    while True:
+        try:
+            async with await database.connect_async(role, autocommit=True) as connection:
+                await chore(connection)
+        except (psycopg.Error, OSError) as error:
+            log.warning("upkeep failed, next time perhaps", error=str(error).strip())
+        await asyncio.sleep(every_s)

@@ -1,0 +1,48 @@
+"""What the gateway's process does for the log now and then."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.upkeep import keep_up
+from clientmgr.database import Database
+from clientmgr.settings import Settings
+from tests.broker.recording import SUBSCRIPTION, TOPIC, drain, messages, ready, until
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_old_messages_go_and_the_lag_is_told(
+    log_broker: PostgresBroker,
+    database: Database,
+    settings_for: Callable[[Database], Settings],
+    query: Callable[..., list[tuple[Any, ...]]],
+) -> None:
+    await ready(log_broker)
+    await log_broker.publish(TOPIC, messages(range(3)))
+    await drain(log_broker)
+    await log_broker.publish(TOPIC, messages(range(2)))
+    settings = settings_for(database).model_copy(update={"broker_retention_hours": 0.0, "metrics_port": 1})
+    upkeep = asyncio.create_task(keep_up(settings, database, trim_every_s=0.1, lag_every_s=0.1))
+    await until(lambda: query("SELECT count(*) FROM clientmgr.outbox_message_t") == [(2,)], "the old ones go")
+    labels = {"topic": TOPIC, "subscription": SUBSCRIPTION}
+    await until(lambda: REGISTRY.get_sample_value("clientmgr_subscription_lag_messages", labels) == 2, "the lag")
+    upkeep.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upkeep
+
+
+async def test_a_server_that_is_away_is_tried_again(
+    database: Database, settings_for: Callable[[Database], Settings]
+) -> None:
+    nowhere = Database("postgresql://nobody@127.0.0.1:1/none")
+    upkeep = asyncio.create_task(keep_up(settings_for(database), nowhere, trim_every_s=0.01))
+    done, _ = await asyncio.wait([upkeep], timeout=0.3)
+    assert not done
+    upkeep.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await upkeep
