@@ -25,3 +25,9 @@ def peers_python() -> Path | None:
     """The Python that has the peers' packages (`tools/setup-bench` makes it), if there is one."""
     python = Path(os.environ.get("BENCH_VENV", REPOSITORY / ".venv-bench")) / "bin" / "python"
     return python if python.exists() else None
+
+
+def peers_node() -> Path | None:
+    """The Node that has the peers' npm packages beside it (`tools/setup-bench` installs both), if there is one."""
+    node = REPOSITORY / "bench" / "peers" / "broker" / "node_modules" / ".bin" / "node"
+    return node if node.exists() else None
