@@ -20,7 +20,7 @@ from tests.broker.faults.check import Violation
 from tests.broker.faults.scenario import Chances
 
 # Handlers that fail by themselves would give most mutants away before the first kill.
-KILLS_ONLY = Chances(transient_failure=0.0, poison=0.0, slow_commit=0.3)
+KILLS_ONLY = Chances(transient_failure=0.0, poison=0.0, slow_commit=0.1)
 
 SEQUENCE_OFFSETS = """
 CREATE SEQUENCE faults.offsets;
