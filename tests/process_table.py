@@ -24,16 +24,16 @@ def running(processes: Iterable[psutil.Process]) -> list[psutil.Process]:
     return found
 
 
-def mentioning(text: object) -> list[psutil.Process]:
+def mentioning(text: object, *, among: Iterable[psutil.Process] | None = None) -> list[psutil.Process]:
     """The running processes with `text` in their command line."""
     found = []
-    for process in psutil.process_iter():
+    for process in psutil.process_iter() if among is None else among:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
             if any(str(text) in argument for argument in process.cmdline()):
                 found.append(process)
     return running(found)
 
 
-def wait_until_gone(processes: Iterable[psutil.Process], *, within_s: float = 30.0) -> None:
+def wait_until_gone(processes: Iterable[psutil.Process], *, within_s: float = 60.0) -> None:
     watched = list(processes)
     eventually(lambda: not running(watched), f"none of {watched} runs any more", within_s=within_s)

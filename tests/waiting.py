@@ -7,7 +7,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 
-def eventually(look: Callable[[], Result], what: str, *, within_s: float = 30.0) -> Result:
+def eventually(look: Callable[[], Result], what: str, *, within_s: float = 60.0) -> Result:
     """What `look` returns once that is true in Python's sense; fails by the name of `what` after the deadline."""
     deadline = time.monotonic() + within_s
     while not (result := look()):

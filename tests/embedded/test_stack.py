@@ -168,7 +168,7 @@ def test_nothing_outlives_a_killed_owner_and_its_data_stays(data_dir: Path, star
     everything = with_descendants(owner.process.pid)
     assert len(everything) > 4, "two guardians and two servers at least"
     owner.kill()
-    wait_until_gone(everything, within_s=15)
+    wait_until_gone(everything)
     assert not mentioning(data_dir)
     with EmbeddedStack(settings_in(data_dir), tuning=SMALL) as stack:
         expect_something(stack.settings.database_url, stack.settings.redis_url)
@@ -183,16 +183,16 @@ def test_nothing_outlives_an_owner_that_is_killed_with_its_guardians(
     # A client that does not leave must not hold up the end.
     with psycopg.connect(owner.database_url, autocommit=True) as staying:
         everything = with_descendants(owner.process.pid)
-        guardians = [process for process in everything if any("guardian.py" in part for part in process.cmdline())]
+        guardians = mentioning("guardian.py", among=everything)
         assert len(guardians) == 2
         for process in (owner.process, *guardians):
             process.kill()
         owner.process.wait()
-        with EmbeddedStack(settings_in(data_dir), tuning=SMALL) as stack:
-            expect_something(stack.settings.database_url, stack.settings.redis_url)
-            assert not running(everything)
+        wait_until_gone(everything)
         staying.close()
     assert not mentioning(data_dir)
+    with EmbeddedStack(settings_in(data_dir), tuning=SMALL) as stack:
+        expect_something(stack.settings.database_url, stack.settings.redis_url)
 
 
 def test_servers_that_nobody_watches_any_more_are_ended_by_the_next_start(
@@ -206,9 +206,8 @@ def test_servers_that_nobody_watches_any_more_are_ended_by_the_next_start(
     # Stopped, they can't react to the end of their guardians: as on a system that does not tell them.
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
-    for process in everything:
-        if process.pid not in pids and any("guardian.py" in part for part in process.cmdline()):
-            process.kill()
+    for process in mentioning("guardian.py", among=everything):
+        process.kill()
     owner.kill()
     ports = {"postgres_port": _port(owner.database_url), "redis_port": _port(owner.redis_url)}
 

@@ -52,7 +52,7 @@ def test_a_signal_asks_for_a_stop(number: signal.Signals) -> None:
     with stop_on_signals() as stop:
         assert not stop.is_set()
         os.kill(os.getpid(), number)
-        assert stop.wait(timeout=30)
+        assert stop.wait(timeout=60)
     assert signal.getsignal(number) is before
 
 
@@ -84,4 +84,4 @@ def test_the_second_signal_ends_at_once() -> None:
         process.send_signal(signal.SIGINT)
         assert output.readline() == "stopping\n"
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=30) == -signal.SIGINT
+        assert process.wait(timeout=60) == -signal.SIGINT

@@ -19,13 +19,15 @@ import pytest
 from google.cloud import pubsub_v1
 
 from clientmgr.embedded.server import free_port
+from clientmgr.processes.programs import all_programs
+from clientmgr.settings import load_settings
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 from tests.waiting import eventually
 
 # A busy machine takes its time to import Dagster four times over.
-START_TIMEOUT_S = 150.0
-STOP_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 240.0
+STOP_TIMEOUT_S = 120.0
 
 ALWAYS_LOGGED = {"@timestamp", "ecs.version", "log.level", "log.logger", "message", "process.name", "service.name"}
 SOMETIMES_LOGGED = {"clientmgr", "error.message", "error.type", "error.stack_trace"}
@@ -72,12 +74,9 @@ class Up:
 
     def programs(self, module: str) -> list[psutil.Process]:
         """The processes of a Dagster program, without its guardian."""
-        found = mentioning(module)
-        return [
-            process
-            for process in found
-            if process in with_descendants(self.process.pid) and "-IS" not in process.cmdline()
-        ]
+        found = mentioning(module, among=with_descendants(self.process.pid))
+        guardians = mentioning("guardian.py", among=found)
+        return [process for process in found if process not in guardians]
 
     def clean_up(self) -> None:
         left = running(with_descendants(self.process.pid)) if self.process.poll() is None else []
@@ -103,6 +102,13 @@ def up(folder: Path) -> Iterator[Up]:
         command.clean_up()
 
 
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """The names of what `up` runs besides the servers, in the order it is started."""
+    settings = load_settings(data_dir=tmp_path_factory.mktemp("other"), database_url="postgresql://host/db")
+    return [program.name for program in all_programs(settings, log_format="json")]
+
+
 @dataclass(frozen=True)
 class Ended:
     """A run that was told to stop."""
@@ -116,17 +122,17 @@ class Ended:
 def terminated(up: Up) -> Ended:
     """The shared run after SIGTERM."""
     processes = with_descendants(up.process.pid)
-    assert len(processes) >= 10, "five guardians and what they guard, with backends and code servers"
+    assert len(processes) >= 18, "nine guardians and what they guard, with backends and code servers"
     up.process.terminate()
     return Ended(up, up.process.wait(timeout=STOP_TIMEOUT_S), processes)
 
 
 @pytest.fixture
-def another_up(folder: Path) -> Iterator[Up]:
+def another_up(folder: Path, programs: list[str]) -> Iterator[Up]:
     """A run on the same data, started after the shared one has ended, and waited for until its programs run."""
     command = Up(folder)
     try:
-        command.wait_until(lambda: len(command.records("program started")) == 3, "all programs are started")
+        command.wait_until(lambda: command.names("program started") == programs, "all programs are started")
         yield command
     finally:
         command.clean_up()
@@ -153,6 +159,11 @@ def test_the_pubsub_gateway_answers_where_it_says(up: Up, monkeypatch: pytest.Mo
         project = publisher.common_project_path("client-manager")
         names = [topic.name for topic in publisher.list_topics(project=project, timeout=30)]
     assert f"{project}/topics/outbox" in names
+
+
+def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:
+    assert {"dagster-daemon", "dagster-webserver"} <= set(programs)
+    assert up.names("program started") == programs
 
 
 def test_no_password_is_shown(up: Up) -> None:
@@ -195,7 +206,7 @@ def test_sigterm_stops_everything_in_order(terminated: Ended) -> None:
     assert terminated.exit_code == 0
     assert not running(terminated.processes)
     assert not mentioning(up.folder)
-    assert up.names("program stopped") == ["pubsub-gateway", "dagster-webserver", "dagster-daemon"]
+    assert up.names("program stopped") == up.names("program started")[::-1]
     assert up.names("server stopped") == ["Redis", "PostgreSQL"]
     messages = [json.loads(line)["message"] for line in up.lines()]
     assert messages[-1] == "stopped"
@@ -223,7 +234,7 @@ def test_ctrl_c_stops_everything(another_up: Up) -> None:
     assert another_up.process.wait(timeout=STOP_TIMEOUT_S) == 0
     assert not running(everything)
     assert not mentioning(another_up.folder)
-    assert another_up.names("program stopped") == ["pubsub-gateway", "dagster-webserver", "dagster-daemon"]
+    assert another_up.names("program stopped") == another_up.names("program started")[::-1]
     assert "Traceback" not in another_up.stderr.read_text()
 
 

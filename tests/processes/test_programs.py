@@ -1,0 +1,77 @@
+"""What runs as part of the system besides its servers, and what the demo adds."""
+
+import json
+from pathlib import Path
+
+from clientmgr.database import Database
+from clientmgr.demo import DEMO_CUSTOMERS, TRAFFIC, activate_demo_customers
+from clientmgr.devices import topics
+from clientmgr.devices.events import InvalidMessageError, decode_event
+from clientmgr.embedded.stack import with_audit_key
+from clientmgr.processes.programs import DAEMONS, OwnCommand, all_programs
+from clientmgr.processes.supervisor import Program
+from clientmgr.settings import load_settings
+from tests.cli.calling import Cli
+
+
+def programs(folder: Path, *more: OwnCommand, metrics_port: int = 0) -> dict[str, Program]:
+    settings = load_settings(
+        database_url="postgresql://nobody@localhost/none", data_dir=folder, metrics_port=metrics_port
+    )
+    return {program.name: program for program in all_programs(settings, log_format="json", more=more)}
+
+
+def test_every_daemon_is_run_by_the_command_that_runs_it_alone(tmp_path: Path) -> None:
+    found = programs(tmp_path)
+    for name in DAEMONS:
+        assert found[name].command[1:] == ["-m", "clientmgr", "run", name]
+
+
+def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> None:
+    for name in DAEMONS:
+        assert "Usage: clientmgr run" in Cli({}).ok("run", name, "--help").out
+
+
+def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
+    found = list(programs(tmp_path, OwnCommand("more", ("topics",))))
+    assert found == ["dagster-daemon", "dagster-webserver", "pubsub-gateway", *DAEMONS, "more"]
+
+
+def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
+    found = programs(tmp_path)
+    assert {found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS)} == {"0"}
+
+
+def test_each_process_of_ours_has_a_metrics_port_of_its_own(tmp_path: Path) -> None:
+    found = programs(tmp_path, metrics_port=9100)
+    ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS)]
+    assert ports == ["9100", "9101", "9102", "9103", "9104"]
+
+
+def test_a_daemon_may_take_the_whole_time_to_drain_before_it_is_killed(tmp_path: Path) -> None:
+    settings = load_settings(data_dir=tmp_path)
+    assert all(programs(tmp_path)[name].grace_seconds > settings.shutdown_timeout_s for name in DAEMONS)
+
+
+def test_the_demos_traffic_is_of_its_busy_tenants_and_something_in_it_is_malformed() -> None:
+    arguments = [argument for argument in TRAFFIC.arguments if argument != "--forever"]
+    lines = Cli({}).ok(*arguments, "--events", "2000", "--start-at", "1763248000123", "--dry-run").json_lines
+    refused, tenants = 0, set()
+    for line in lines:
+        if line["topic"] == topics.WRITER:
+            try:
+                tenants.add(decode_event(json.dumps(line["message"]).encode()).customer_id)
+            except InvalidMessageError:
+                refused += 1
+    assert tenants == set(DEMO_CUSTOMERS[:2])
+    assert refused > 0
+
+
+def test_the_demos_tenants_can_be_activated_again(database: Database, tmp_path: Path) -> None:
+    settings = with_audit_key(load_settings(database_url=database.url, data_dir=tmp_path))
+    activate_demo_customers(settings)
+    activate_demo_customers(settings)
+    listed = Cli.on(database, tmp_path).ok("tenants", "list", "--json").json
+    assert [(tenant["customer_id"], tenant["status"]) for tenant in listed] == [
+        (customer_id, "active") for customer_id in DEMO_CUSTOMERS
+    ]
