@@ -1,25 +1,52 @@
-"""What `clientmgr demo` fills the system with. Deterministic, and safe to run again on the same data."""
+"""What `clientmgr demo` adds to the system: three tenants, and traffic of two of them that never ends."""
+
+import threading
 
 from clientmgr.database import Database, Role
+from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.errors import ClientManagerError
+from clientmgr.processes.programs import OwnCommand
 from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, quoted_schema
-from clientmgr.tenants.schema_manager import SCHEMA_PLACEHOLDER, Change, TenantSchemaManager
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
-DEMO_CUSTOMERS = (CustomerId(1001), CustomerId(1002), CustomerId(1003))
-DEVICES_OF = {1001: 500, 1002: 120, 1003: 0}
+BUSY, QUIET, EMPTY = CustomerId(1001), CustomerId(1002), CustomerId(1003)
+DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
+FIRST_DEVICES_WITHIN_S = 30.0
 
-_QUERIES = named_queries("control/queries/demo.sql")
+TRAFFIC = OwnCommand(
+    "demo-traffic",
+    (
+        "load",
+        "--quiet",
+        "--forever",
+        *("--tenants", f"{BUSY},{QUIET}"),
+        *("--skew", "2"),
+        *("--devices", "500"),
+        # Some devices to look at from the first moment on, then a pace that a person can follow.
+        *("--head-start", "3000"),
+        *("--rate", "20"),
+        *("--verdicts", "0.03"),
+        *("--contact-deletions", "0.002"),
+        # So that there is something to see in client-manager.writer-errors.
+        *("--malformed", "0.01"),
+    ),
+)
 
 
-def fill_with_demo_data(settings: Settings) -> None:
-    """Three tenants: a large one, a small one, one without a device yet."""
-    database = Database.from_settings(settings)
-    results = TenantSchemaManager(database, settings).activate(DEMO_CUSTOMERS, actor="demo")
+def activate_demo_customers(settings: Settings) -> None:
+    """Three tenants. Safe to do again."""
+    results = TenantSchemaManager(Database.from_settings(settings), settings).activate(DEMO_CUSTOMERS, actor="demo")
     if failed := [result for result in results if result.change is Change.FAILED]:
         raise ClientManagerError(f"demo tenant {failed[0].customer_id}: {failed[0].error}")
-    with database.connect(Role.WRITER) as connection:
-        for customer_id in DEMO_CUSTOMERS:
-            query = _QUERIES["insert_devices"].replace(SCHEMA_PLACEHOLDER, quoted_schema(customer_id))
-            connection.execute(query.encode(), {"devices": DEVICES_OF[customer_id]})
+
+
+def some_contact(settings: Settings, stop: threading.Event) -> int | None:
+    """A contact of the busy tenant that has devices, as soon as there is one; None: there was none in time."""
+    with Database.from_settings(settings).connect(Role.READER, autocommit=True) as connection:
+        lookup = DeviceLookup(connection, BUSY)
+        for _ in range(int(FIRST_DEVICES_WITHIN_S / 0.5)):
+            contact_id = lookup.contact_with_most_devices()
+            if contact_id is not None or stop.wait(0.5):
+                return contact_id
+    return None

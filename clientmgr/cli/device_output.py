@@ -105,4 +105,8 @@ def _parts(device: StoredDevice) -> list[dict[str, Any]]:
         {"part": "row created", "value": None, "set_at": device.created_at},
         {"part": "row updated", "value": None, "set_at": device.updated_at},
     ]
-    return [row for row in rows if row["value"] is not None or row["set_at"] is not None]
+    return [
+        {**row, "part": str(row["part"]).replace("_", " ")}
+        for row in rows
+        if row["value"] is not None or row["set_at"] is not None
+    ]

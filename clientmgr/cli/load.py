@@ -15,13 +15,16 @@ import typer
 
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, Message
-from clientmgr.cli.output import JsonOption, console, open_database, print_json, progress_bar
+from clientmgr.cli.output import JsonOption, console, log_failures, open_database, print_json, progress_bar
 from clientmgr.database import Role
 from clientmgr.devices.load import LoadConfig, LoadItem, generate
 from clientmgr.errors import ClientManagerError, InvalidInputError
+from clientmgr.logs import get_logger, logs_as_json
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.tenants.names import CustomerId, parse_customer_id
 from clientmgr.tenants.registry import TenantStatus, list_tenants
+
+log = get_logger(__name__)
 
 AT_ONCE = 1000
 """Most messages of a publication: as much as a writer likes to take, and no more than a moment's worth to lose."""
@@ -79,6 +82,7 @@ def load(
         float, typer.Option(min=0.0, max=1.0, help="Share that are deletions of contacts.")
     ] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the messages, one a line; publish none.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing; what was published is in the log.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Publish what devices tell in their lives, with shares out of order, twice, late, malformed. Ctrl-C stops it."""
@@ -104,6 +108,8 @@ def load(
         _print(itertools.islice(generate(config), events))
         return
     database, settings = open_database()
+    if quiet and logs_as_json(settings, sys.stderr):
+        log_failures()
     published: Counter[str] = Counter()
 
     async def main(stop: asyncio.Event) -> None:
@@ -114,7 +120,10 @@ def load(
 
     begun = time.monotonic()
     run_until_stopped(main)
-    _report(published, time.monotonic() - begun, as_json=as_json)
+    if quiet:
+        log.info("load published", messages=published.total(), topics=dict(published))
+    else:
+        _report(published, time.monotonic() - begun, as_json=as_json)
 
 
 async def _publish(

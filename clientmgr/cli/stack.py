@@ -1,14 +1,15 @@
 """`clientmgr up` and `clientmgr demo`: the whole system in the foreground."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Sequence
 
 import typer
 from rich.panel import Panel
 
 from clientmgr.cli.output import console, log_failures
 from clientmgr.cli.services import gateway_address
-from clientmgr.demo import DEMO_CUSTOMERS, fill_with_demo_data
+from clientmgr.demo import BUSY, DEMO_CUSTOMERS, TRAFFIC, activate_demo_customers, some_contact
+from clientmgr.devices import topics
 from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
 from clientmgr.settings import Settings, hide_password, load_settings
@@ -21,29 +22,38 @@ def register(app: typer.Typer) -> None:
 
 def up() -> None:
     """Run everything in the foreground, with embedded servers where no URL is set. Ctrl-C stops it."""
-    _run(lambda settings: None, "Client Manager is up")
+    settings = _settings()
+    with stop_on_signals() as stop:
+        run_system(settings, lambda ready: _show_panel("Client Manager is up", ready), stop)
 
 
 def demo() -> None:
-    """Run everything as `up` does, with demo data: three tenants with devices. Ctrl-C stops it; the data stays."""
-    _run(fill_with_demo_data, f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}")
+    """Run everything as `up` does, with three tenants and devices that never rest. Ctrl-C stops it; the data stays."""
+    settings = _settings()
+    title = f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}"
+    with stop_on_signals() as stop:
+
+        def on_ready(ready: Settings) -> None:
+            contact_id = some_contact(ready, stop)
+            examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
+            _show_panel(title, ready, examples)
+
+        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC])
 
 
-def _run(prepare: Callable[[Settings], None], title: str) -> None:
+def _settings() -> Settings:
     settings = load_settings()
     configure_logging(settings)
     if logs_as_json(settings, sys.stderr):
         log_failures()
-
-    def on_ready(ready: Settings) -> None:
-        prepare(ready)
-        console.print(Panel.fit(_where_to_look(ready), title=title, border_style="green"))
-
-    with stop_on_signals() as stop:
-        run_system(settings, on_ready, stop)
+    return settings
 
 
-def _where_to_look(settings: Settings) -> str:
+def _show_panel(title: str, settings: Settings, examples: Sequence[str] = ()) -> None:
+    console.print(Panel.fit(_where_to_look(settings, examples), title=title, border_style="green"))
+
+
+def _where_to_look(settings: Settings, examples: Sequence[str]) -> str:
     ui = ui_url(settings)
     return "\n".join(
         [
@@ -57,6 +67,9 @@ def _where_to_look(settings: Settings) -> str:
             "In another terminal, in this folder:",
             "  .venv/bin/clientmgr tenants list",
             "  .venv/bin/clientmgr tenants activate 42",
+            "  .venv/bin/clientmgr topics",
+            f"  .venv/bin/clientmgr tail {topics.WRITER}",
+            *(f"  .venv/bin/clientmgr {example}" for example in examples),
             "  .venv/bin/clientmgr audit verify",
             "",
             "Ctrl-C stops everything.",

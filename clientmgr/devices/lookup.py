@@ -115,6 +115,10 @@ class DeviceLookup:
         row = self._connection.execute(self._queries["contact_tombstone"], {"contact_id": contact_id}).fetchone()
         return None if row is None else int(row[0])
 
+    def contact_with_most_devices(self) -> int | None:
+        row = self._connection.execute(self._queries["contact_with_most_devices"]).fetchone()
+        return None if row is None else int(row[0])
+
     def everything(self, client_id: str, application_code: str | None = None) -> list[KnownDevice]:
         """What is known of a client in one application, or in each that knows it; also of one that is deleted."""
         wanted = {"client_id": client_id}

@@ -2,27 +2,55 @@
 
 import os
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from clientmgr.database import Database, Role
 from clientmgr.embedded.java import spark_environment
 from clientmgr.errors import SettingsError
-from clientmgr.processes.supervisor import Program
+from clientmgr.processes.supervisor import Program, forward_console_line, forward_line
 from clientmgr.settings import Settings
 
 DAGSTER_SCHEMA = "dagster"
+ROLLBACK_S = 3.0
 
 
-def all_programs(settings: Settings, *, log_format: str) -> list[Program]:
+DAEMONS = ("writer", "republisher", "push-token-status", "contact-deletion")
+"""What `clientmgr run` runs, in the order of its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommand:
+    """A command of our own command line that is to run for as long as the system does."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
     environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
-    return [*dagster_programs(settings, environment), pubsub_gateway(settings, environment)]
+    # `up` tells where the gateway listens: a line of its own would be a stray one.
+    own = [OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))]
+    own += [OwnCommand(name, ("run", name)) for name in DAEMONS]
+    return [
+        *dagster_programs(settings, environment),
+        *(own_program(command, number, settings, environment) for number, command in enumerate([*own, *more])),
+    ]
 
 
-def pubsub_gateway(settings: Settings, environment: dict[str, str]) -> Program:
-    """Google's Pub/Sub protocol on our log. `up` tells where it listens: a line of its own would be a stray one."""
-    command = [sys.executable, "-m", "clientmgr", "pubsub-gateway", "--quiet"]
-    return Program("pubsub-gateway", command, environment, grace_seconds=settings.shutdown_timeout_s)
+def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
+    """A process of ours. Where METRICS_PORT is set, it is the first one's port; each has the next."""
+    metrics_port = settings.metrics_port + number if settings.metrics_port else 0
+    return Program(
+        command.name,
+        [sys.executable, "-m", "clientmgr", *command.arguments],
+        {**environment, "METRICS_PORT": str(metrics_port)},
+        # It drains for as long as it may, then rolls back: that takes a moment too.
+        grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
+        forward=forward_line if environment["LOG_FORMAT"] == "json" else forward_console_line,
+    )
 
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:

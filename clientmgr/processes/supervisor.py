@@ -8,7 +8,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -49,6 +49,8 @@ class Program:
     command: Sequence[str | Path]
     env: Mapping[str, str]
     grace_seconds: float = 20.0
+    forward: Callable[[str, str], None] = field(default_factory=lambda: forward_line)
+    """Puts a line of it, given its name and the line, in our log."""
 
     def __post_init__(self) -> None:
         self._process: GuardedProcess | None = None
@@ -84,7 +86,7 @@ class Program:
             return
         with process.output as lines:
             for line in lines:
-                forward_line(self.name, line.decode(errors="replace").rstrip())
+                self.forward(self.name, line.decode(errors="replace").rstrip())
 
 
 def forward_line(name: str, line: str) -> None:
@@ -97,6 +99,11 @@ def forward_line(name: str, line: str) -> None:
     elif line:
         # Who logs, logs records. A bare line is a traceback or a library's warning: not to be filtered as chatter.
         get_logger(name).warning(_ANSI_COLOUR.sub("", line))
+
+
+def forward_console_line(name: str, line: str) -> None:
+    """A line of a program of ours that logs for people, as we do: it needs no more than to say whose it is."""
+    write_line(f"{line} process={name}")
 
 
 def _record(line: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
@@ -16,7 +16,7 @@ from clientmgr.embedded.stack import EmbeddedStack
 from clientmgr.errors import ClientManagerError
 from clientmgr.logs import get_logger, logs_as_json
 from clientmgr.migrations import migrate_database
-from clientmgr.processes.programs import all_programs, prepare_dagster_storage
+from clientmgr.processes.programs import OwnCommand, all_programs, prepare_dagster_storage
 from clientmgr.processes.supervisor import Program, Supervisor
 from clientmgr.settings import Settings
 
@@ -27,14 +27,25 @@ LISTENING_PORTS = ("dagster_port", "pubsub_gateway_port")
 """Settings of the ports that our programs listen on."""
 
 
-def run_system(settings: Settings, on_ready: Callable[[Settings], None], stop: threading.Event) -> None:
-    """Start everything, call `on_ready` when it answers, and keep it running until `stop` is set."""
+def run_system(
+    settings: Settings,
+    on_ready: Callable[[Settings], None],
+    stop: threading.Event,
+    *,
+    prepare: Callable[[Settings], None] = lambda _: None,
+    more: Sequence[OwnCommand] = (),
+) -> None:
+    """Start everything, call `on_ready` when it answers, and keep it running until `stop` is set.
+
+    `prepare` is called when the servers are there and no program is yet; `more` are commands to run with the system's.
+    """
     with EmbeddedStack(settings) as stack:
         settings = choose_ports(stack.settings)
         migrate_database(Database.from_settings(settings))
         prepare_dagster_storage(settings)
+        prepare(settings)
         log_format = "json" if logs_as_json(settings, sys.stderr) else "console"
-        programs = all_programs(settings, log_format=log_format)
+        programs = all_programs(settings, log_format=log_format, more=more)
         with running(programs):
             supervisor = Supervisor([*stack.servers, *programs])
             watcher = threading.Thread(target=supervisor.run, args=(stop,), name="supervisor")

@@ -69,6 +69,13 @@ ORDER BY l.application_code, l.linked_version, l.contact_id;
 -- name: contact_tombstone
 SELECT deleted_version FROM :"schema".contact_tombstones WHERE contact_id = %(contact_id)s::bigint;
 
+-- name: contact_with_most_devices
+SELECT contact_id FROM :"schema".devices
+WHERE contact_id IS NOT NULL
+GROUP BY contact_id
+ORDER BY count(*) DESC, contact_id
+LIMIT 1;
+
 -- name: estimated_count
 SELECT greatest(c.reltuples, 0)::bigint FROM pg_class AS c WHERE c.oid = ':"schema".devices'::regclass;
 
