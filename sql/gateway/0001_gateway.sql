@@ -52,7 +52,9 @@ CREATE TABLE clientmgr.gateway_deliveries (
     ordering_key text NOT NULL, -- '' where the subscription is not ordered
     PRIMARY KEY (subscription_id, c_offset)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000);
-CREATE INDEX gateway_deliveries_by_time ON clientmgr.gateway_deliveries (subscription_id, available_at);
+-- Both partial: so that neither is ever mistaken for a way to look up a row by its offset.
+CREATE INDEX gateway_deliveries_by_time ON clientmgr.gateway_deliveries (subscription_id, available_at)
+WHERE available_at < 'infinity';
 CREATE INDEX gateway_deliveries_by_key ON clientmgr.gateway_deliveries (subscription_id, ordering_key, c_offset)
 WHERE ordering_key <> '';
 

@@ -1,5 +1,9 @@
 -- Everything that happens to a message between the log and its acknowledgement, as functions: each locks the subscription,
 -- looks, and changes, in one round trip. (One statement could not: its snapshot is older than the lock it waits for.)
+--
+-- gateway_deliveries fills and empties all day, so the planner's idea of its size is always wrong, and a join planned for
+-- four rows takes minutes on twenty thousand. Hence rows are looked up one by one, by LATERAL subqueries that can't be
+-- turned into joins (OFFSET 0), and changed by their ctid, which nobody else moves while the subscription is locked.
 
 -- How long a message rests after its nth delivery failed.
 CREATE FUNCTION clientmgr.gateway_backoff(minimum interval, maximum interval, attempt integer) RETURNS interval
@@ -27,11 +31,11 @@ LANGUAGE sql AS $$
     UPDATE clientmgr.gateway_deliveries AS d SET available_at = clock_timestamp()
     FROM (SELECT DISTINCT k FROM unnest(keys) AS k WHERE k <> '') AS freed
     CROSS JOIN LATERAL (
-        SELECT f.c_offset, f.available_at FROM clientmgr.gateway_deliveries AS f
+        SELECT f.ctid AS row, f.available_at FROM clientmgr.gateway_deliveries AS f
         WHERE f.subscription_id = of_subscription AND f.ordering_key = freed.k AND f.ordering_key <> ''
         ORDER BY f.c_offset LIMIT 1
     ) AS first
-    WHERE d.subscription_id = of_subscription AND d.c_offset = first.c_offset AND first.available_at = 'infinity';
+    WHERE d.ctid = first.row AND first.available_at = 'infinity';
 $$;
 
 -- Leases up to `wanted` messages: first what is due again, then what the cursor meets. Returns them in log order.
@@ -46,12 +50,12 @@ RETURNS TABLE (
 )
 LANGUAGE plpgsql
 -- Always a few rows by index: estimates for tables that fill and empty all day would have it read them whole.
-SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 #variable_conflict use_column
 DECLARE
     -- Blocked messages of busy ordering keys are set aside so that others can pass; this many, lest one hot key makes
     -- us copy its whole backlog.
-    read_ahead CONSTANT integer := 20000;
+    read_ahead CONSTANT integer := 10000;
     s clientmgr.gateway_subscriptions;
     next_up bigint;
     began_at bigint;
@@ -71,14 +75,17 @@ BEGIN
     began_at := next_up;
 
     WITH heads AS (
-        SELECT d.c_offset, d.ordering_key FROM clientmgr.gateway_deliveries AS d
-        WHERE d.subscription_id = s.id AND d.available_at <= moment
-            AND (attempt_limit IS NULL OR d.attempt < attempt_limit)
-            AND (d.ordering_key = '' OR NOT EXISTS (
-                SELECT FROM clientmgr.gateway_deliveries AS e
-                WHERE e.subscription_id = s.id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
-                    AND e.c_offset < d.c_offset
-            ))
+        SELECT d.c_offset, d.ordering_key FROM (
+            SELECT a.c_offset, a.ordering_key FROM clientmgr.gateway_deliveries AS a
+            WHERE a.subscription_id = s.id AND a.available_at <= moment AND a.available_at < 'infinity'
+                AND (attempt_limit IS NULL OR a.attempt < attempt_limit)
+            OFFSET 0
+        ) AS d
+        WHERE d.ordering_key = '' OR d.c_offset = (
+            SELECT e.c_offset FROM clientmgr.gateway_deliveries AS e
+            WHERE e.subscription_id = s.id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
+            ORDER BY e.c_offset LIMIT 1
+        )
         ORDER BY d.c_offset LIMIT wanted
     ),
     -- The first of a key brings along what follows it: also what is leased, since that must come after it again.
@@ -94,25 +101,37 @@ BEGIN
         WHERE h.ordering_key <> ''
     ),
     sized AS (
-        SELECT r.c_offset, octet_length(m.payload) AS bytes,
-            sum(octet_length(m.payload)) OVER (ORDER BY r.c_offset) - octet_length(m.payload) AS bytes_before
-        FROM runs AS r JOIN clientmgr.outbox_message_t AS m ON m.topic_id = s.topic_id AND m.c_offset = r.c_offset
-        ORDER BY r.c_offset LIMIT wanted
+        SELECT r.c_offset, m.bytes, sum(m.bytes) OVER (ORDER BY r.c_offset) - m.bytes AS bytes_before
+        FROM (SELECT c_offset FROM runs ORDER BY c_offset LIMIT wanted) AS r
+        CROSS JOIN LATERAL (
+            SELECT octet_length(o.payload) AS bytes FROM clientmgr.outbox_message_t AS o
+            WHERE o.topic_id = s.topic_id AND o.c_offset = r.c_offset OFFSET 0
+        ) AS m
     )
     SELECT coalesce(array_agg(z.c_offset ORDER BY z.c_offset), '{}'), coalesce(sum(z.bytes), 0)
     INTO taken, used FROM sized AS z WHERE z.bytes_before < max_bytes;
 
     IF taken <> '{}' THEN
         -- What followed the last one taken of a key was perhaps leased: no longer, and that delivery does not count.
+        -- (All leases of a key are of one claim, and so among its first thousand rows.)
         UPDATE clientmgr.gateway_deliveries AS d
         SET lease = 0, lease_until = moment, available_at = 'infinity',
             attempt = d.attempt - (d.lease_until > moment)::integer
         FROM (
-            SELECT t.ordering_key, max(t.c_offset) AS last_taken FROM clientmgr.gateway_deliveries AS t
-            WHERE t.subscription_id = s.id AND t.c_offset = ANY (taken) AND t.ordering_key <> '' GROUP BY 1
+            SELECT t.ordering_key, max(t.c_offset) AS last_taken
+            FROM unnest(taken) AS n (c_offset) CROSS JOIN LATERAL (
+                SELECT g.ordering_key, g.c_offset FROM clientmgr.gateway_deliveries AS g
+                WHERE g.subscription_id = s.id AND g.c_offset = n.c_offset OFFSET 0
+            ) AS t
+            WHERE t.ordering_key <> '' GROUP BY 1
         ) AS k
-        WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
-            AND d.c_offset > k.last_taken AND d.lease <> 0;
+        CROSS JOIN LATERAL (
+            SELECT g.ctid AS row, g.lease FROM clientmgr.gateway_deliveries AS g
+            WHERE g.subscription_id = s.id AND g.ordering_key = k.ordering_key AND g.ordering_key <> ''
+                AND g.c_offset > k.last_taken
+            ORDER BY g.c_offset LIMIT 1000
+        ) AS behind
+        WHERE d.ctid = behind.row AND behind.lease <> 0;
         UPDATE clientmgr.gateway_deliveries AS d SET
             attempt = d.attempt + n.counts,
             lease = new_lease,
@@ -120,10 +139,13 @@ BEGIN
             available_at = moment + lease_time
                 + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, d.attempt + n.counts)
         FROM (
-            SELECT t.c_offset, CASE WHEN t.lease <> 0 AND t.lease_until > moment THEN 0 ELSE 1 END AS counts
-            FROM clientmgr.gateway_deliveries AS t WHERE t.subscription_id = s.id AND t.c_offset = ANY (taken)
+            SELECT t.row, t.counts FROM unnest(taken) AS o (c_offset) CROSS JOIN LATERAL (
+                SELECT g.ctid AS row, CASE WHEN g.lease <> 0 AND g.lease_until > moment THEN 0 ELSE 1 END AS counts
+                FROM clientmgr.gateway_deliveries AS g
+                WHERE g.subscription_id = s.id AND g.c_offset = o.c_offset OFFSET 0
+            ) AS t
         ) AS n
-        WHERE d.subscription_id = s.id AND d.c_offset = n.c_offset;
+        WHERE d.ctid = n.row;
     END IF;
 
     WHILE cardinality(taken) < wanted AND used < max_bytes LOOP
@@ -144,11 +166,13 @@ BEGIN
             SELECT k.ordering_key FROM (
                 SELECT DISTINCT r.ordering_key FROM read AS r WHERE r.matches AND r.ordering_key <> ''
             ) AS k
-            WHERE EXISTS (
+            -- LATERAL, so that each key is one look into the index; as EXISTS it is planned as a join over all rows.
+            CROSS JOIN LATERAL (
                 SELECT FROM clientmgr.gateway_deliveries AS d
                 WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
                     AND d.lease <> new_lease
-            )
+                LIMIT 1
+            ) AS held
         ),
         judged AS (
             SELECT r.*, r.matches AND r.ordering_key IN (SELECT b.ordering_key FROM busy AS b) AS waits FROM read AS r
@@ -166,7 +190,8 @@ BEGIN
                 AND (k.nth > wanted - cardinality(taken) OR k.bytes_before >= max_bytes - used)
         ),
         passed AS (
-            SELECT k.* FROM ranked AS k, stop AS e WHERE e.c_offset IS NULL OR k.c_offset < e.c_offset
+            SELECT k.* FROM ranked AS k
+            WHERE k.c_offset < coalesce((SELECT e.c_offset FROM stop AS e), 9223372036854775807)
         ),
         stored AS (
             INSERT INTO clientmgr.gateway_deliveries
@@ -202,9 +227,15 @@ BEGIN
     END IF;
     RETURN QUERY
     SELECT m.c_offset, d.attempt, m.host_id, m.user_id, m.payload, m.attributes, m.published_at
-    FROM clientmgr.gateway_deliveries AS d
-    JOIN clientmgr.outbox_message_t AS m ON m.topic_id = s.topic_id AND m.c_offset = d.c_offset
-    WHERE d.subscription_id = s.id AND d.c_offset = ANY (taken)
+    FROM unnest(taken) AS n (c_offset)
+    CROSS JOIN LATERAL (
+        SELECT g.attempt FROM clientmgr.gateway_deliveries AS g
+        WHERE g.subscription_id = s.id AND g.c_offset = n.c_offset OFFSET 0
+    ) AS d
+    CROSS JOIN LATERAL (
+        SELECT o.* FROM clientmgr.outbox_message_t AS o
+        WHERE o.topic_id = s.topic_id AND o.c_offset = n.c_offset OFFSET 0
+    ) AS m
     ORDER BY m.c_offset;
 END
 $$;
@@ -215,7 +246,8 @@ $$;
 CREATE FUNCTION clientmgr.gateway_acknowledge(
     subscription_name text, ids bigint[], offsets bigint[], leases bigint[]
 ) RETURNS TABLE (nth bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     s clientmgr.gateway_subscriptions;
     moment timestamptz;
@@ -226,9 +258,13 @@ BEGIN
     WITH gone AS (
         DELETE FROM clientmgr.gateway_deliveries AS d
         USING unnest(ids, offsets, leases) AS a (id, c_offset, lease)
-        WHERE a.id = s.id AND d.subscription_id = s.id AND d.c_offset = a.c_offset
-            AND CASE WHEN s.exactly_once THEN d.lease = a.lease AND d.lease_until > moment
-                WHEN d.ordering_key <> '' THEN d.lease = a.lease ELSE true END
+        CROSS JOIN LATERAL (
+            SELECT g.ctid AS row, g.lease, g.lease_until, g.ordering_key FROM clientmgr.gateway_deliveries AS g
+            WHERE g.subscription_id = s.id AND g.c_offset = a.c_offset OFFSET 0
+        ) AS held
+        WHERE d.ctid = held.row AND a.id = s.id
+            AND CASE WHEN s.exactly_once THEN held.lease = a.lease AND held.lease_until > moment
+                WHEN held.ordering_key <> '' THEN held.lease = a.lease ELSE true END
         RETURNING d.c_offset, d.lease, d.ordering_key
     ),
     remembered AS (
@@ -252,7 +288,8 @@ $$;
 CREATE FUNCTION clientmgr.gateway_modify_deadline(
     subscription_name text, ids bigint[], offsets bigint[], leases bigint[], seconds integer[]
 ) RETURNS TABLE (nth bigint)
-LANGUAGE plpgsql SET enable_seqscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     s clientmgr.gateway_subscriptions;
     moment timestamptz;
@@ -271,10 +308,13 @@ BEGIN
             lease_until = moment + make_interval(secs => a.seconds),
             available_at = moment + make_interval(secs => a.seconds)
                 + clientmgr.gateway_backoff(s.minimum_backoff, s.maximum_backoff, d.attempt)
-        FROM asked AS a
-        WHERE a.id = s.id AND d.subscription_id = s.id AND d.c_offset = a.c_offset AND d.lease = a.lease
+        FROM asked AS a CROSS JOIN LATERAL (
+            SELECT g.ctid AS row, g.lease, g.lease_until FROM clientmgr.gateway_deliveries AS g
+            WHERE g.subscription_id = s.id AND g.c_offset = a.c_offset OFFSET 0
+        ) AS held
+        WHERE d.ctid = held.row AND a.id = s.id AND held.lease = a.lease
             -- Late for more time: it may have been taken from a client that is gone. Giving back is never too late.
-            AND (d.lease_until > moment OR (a.seconds = 0 AND NOT s.exactly_once))
+            AND (held.lease_until > moment OR (a.seconds = 0 AND NOT s.exactly_once))
         RETURNING a.nth
     )
     SELECT c.nth FROM changed AS c;
@@ -284,34 +324,44 @@ BEGIN
         attempt = d.attempt - (d.lease_until > moment)::integer
     FROM (
         SELECT r.ordering_key, min(r.c_offset) AS first_refused
-        FROM unnest(offsets, seconds) AS a (c_offset, seconds)
-        JOIN clientmgr.gateway_deliveries AS r ON r.subscription_id = s.id AND r.c_offset = a.c_offset
+        FROM unnest(offsets, seconds) AS a (c_offset, seconds) CROSS JOIN LATERAL (
+            SELECT g.ordering_key, g.c_offset, g.lease FROM clientmgr.gateway_deliveries AS g
+            WHERE g.subscription_id = s.id AND g.c_offset = a.c_offset OFFSET 0
+        ) AS r
         WHERE a.seconds = 0 AND r.ordering_key <> '' AND r.lease = 0 GROUP BY 1
     ) AS k
-    WHERE d.subscription_id = s.id AND d.ordering_key = k.ordering_key AND d.ordering_key <> ''
-        AND d.c_offset > k.first_refused AND d.lease <> 0;
+    CROSS JOIN LATERAL (
+        SELECT g.ctid AS row, g.lease FROM clientmgr.gateway_deliveries AS g
+        WHERE g.subscription_id = s.id AND g.ordering_key = k.ordering_key AND g.ordering_key <> ''
+            AND g.c_offset > k.first_refused
+        ORDER BY g.c_offset LIMIT 1000
+    ) AS behind
+    WHERE d.ctid = behind.row AND behind.lease <> 0;
 END
 $$;
 
 -- Takes back the leases of a client that went away: due at once, except what waits for another of its ordering key.
-CREATE FUNCTION clientmgr.gateway_release(subscription_name text, leases bigint[]) RETURNS bigint
-LANGUAGE plpgsql SET enable_seqscan = off AS $$
+CREATE FUNCTION clientmgr.gateway_release(subscription_name text, offsets bigint[], leases bigint[]) RETURNS void
+LANGUAGE plpgsql
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     s clientmgr.gateway_subscriptions;
-    released bigint;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     s := clientmgr.gateway_lock(subscription_name);
     -- The lease's number stays: until somebody else has the message, an acknowledgement on its way still counts.
     UPDATE clientmgr.gateway_deliveries AS d SET
         lease_until = clock_timestamp(),
-        available_at = CASE WHEN d.ordering_key <> '' AND EXISTS (
-            SELECT FROM clientmgr.gateway_deliveries AS e
-            WHERE e.subscription_id = s.id AND e.ordering_key = d.ordering_key AND e.ordering_key <> ''
-                AND e.c_offset < d.c_offset
-        ) THEN 'infinity' ELSE clock_timestamp() END
-    WHERE d.subscription_id = s.id AND d.lease = ANY (leases) AND d.lease <> 0;
-    GET DIAGNOSTICS released = ROW_COUNT;
-    RETURN released;
+        available_at = CASE WHEN held.first_of_key < d.c_offset THEN 'infinity' ELSE clock_timestamp() END
+    FROM unnest(offsets, leases) AS a (c_offset, lease) CROSS JOIN LATERAL (
+        SELECT g.ctid AS row, g.lease, (
+            SELECT e.c_offset FROM clientmgr.gateway_deliveries AS e
+            WHERE e.subscription_id = s.id AND e.ordering_key = g.ordering_key AND e.ordering_key <> ''
+            ORDER BY e.c_offset LIMIT 1
+        ) AS first_of_key
+        FROM clientmgr.gateway_deliveries AS g
+        WHERE g.subscription_id = s.id AND g.c_offset = a.c_offset OFFSET 0
+    ) AS held
+    WHERE d.ctid = held.row AND held.lease = a.lease;
 END
 $$;

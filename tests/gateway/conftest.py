@@ -17,6 +17,7 @@ from clientmgr.embedded.postgres import EmbeddedPostgres
 from tests.gateway.process import GatewayProcess
 
 PROJECT = "client-manager"
+POLL_S = 8
 
 
 @dataclass(frozen=True)
@@ -106,7 +107,9 @@ def gateway_database(postgres_server: EmbeddedPostgres, _template: str) -> Datab
 
 @pytest.fixture(scope="session")
 def gateway(gateway_database: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
-    process = GatewayProcess(gateway_database, tmp_path_factory.mktemp("gateway") / "gateway.log")
+    # Looks so seldom that a test which waits for a message notices when nobody was woken.
+    log_file = tmp_path_factory.mktemp("gateway") / "gateway.log"
+    process = GatewayProcess(gateway_database, log_file, poll_ms=POLL_S * 1000)
     process.start()
     yield process
     process.stop()

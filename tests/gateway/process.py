@@ -12,8 +12,9 @@ SCRIPT = Path(__file__).with_name("run_gateway.py")
 
 
 class GatewayProcess:
-    def __init__(self, database: Database, log_file: Path) -> None:
+    def __init__(self, database: Database, log_file: Path, *, poll_ms: int = 1000) -> None:
         self._database = database
+        self._poll_ms = poll_ms
         self._log_file = log_file
         self.port = free_port()
         self._process: subprocess.Popen[str] | None = None
@@ -27,6 +28,7 @@ class GatewayProcess:
             **os.environ,
             "DATABASE_URL": self._database.url,
             "PUBSUB_GATEWAY_PORT": str(self.port),
+            "BROKER_WAIT_PERIOD_MS": str(self._poll_ms),
             "LOG_FORMAT": "json",
         }
         with self._log_file.open("a") as log:

@@ -8,7 +8,7 @@ from typing import Any
 
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
-from clientmgr.broker.gateway.leases import LeasedMessage, Leases
+from clientmgr.broker.gateway.leases import AckId, LeasedMessage, Leases
 from clientmgr.broker.gateway.protos import Proto, PubsubMessage, ReceivedMessage
 from clientmgr.broker.gateway.refusals import Refusal
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
@@ -41,10 +41,10 @@ class Delivery:
             self.in_background(self._give_back(subscription, claiming))
             raise
 
-    async def give_back(self, subscription: str, leases: list[int]) -> None:
+    async def give_back(self, subscription: str, held: list[AckId]) -> None:
         """Release leases; when the database does not answer, their deadlines will."""
         try:
-            await self._leases.release(subscription, leases)
+            await self._leases.release(subscription, held)
         except Refusal:
             return  # the subscription is gone, and its leases with it
         except Exception as error:
@@ -78,7 +78,7 @@ class Delivery:
     async def _give_back(self, subscription: SubscriptionRow, claiming: asyncio.Task[list[LeasedMessage]]) -> None:
         with contextlib.suppress(Exception):  # a claim that failed has nothing to give back
             messages = await claiming
-            await self.give_back(subscription.name, list({message.ack_id.lease for message in messages}))
+            await self.give_back(subscription.name, [message.ack_id for message in messages])
 
 
 def received_message(subscription: SubscriptionRow, message: LeasedMessage) -> Proto:

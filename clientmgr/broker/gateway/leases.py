@@ -108,17 +108,17 @@ class Leases:
         """Move the deadlines; which of the leases still held."""
         return await self._modifying.submit(subscription, deadlines) if deadlines else []
 
-    async def release(self, subscription: str, leases: Sequence[int]) -> None:
-        """Give back all that is still held under `leases`."""
-        if not leases:
+    async def release(self, subscription: str, held: Sequence[AckId]) -> None:
+        """Give back what of `held` nobody else has by now."""
+        if not held:
             return
-        await self._rows("release", subscription, leases=list(leases))
+        await self._rows("release", subscription, **_columns(held))
         self._wakeups.look_now()
 
-    async def still_leased(self, subscription_id: int, leases: Sequence[int]) -> set[tuple[int, int]]:
-        """(lease, offset) of what is held under `leases`."""
-        rows = await self._rows("still_leased", "", id=subscription_id, leases=list(leases))
-        return {(lease, offset) for offset, lease in rows}
+    async def still_leased(self, subscription_id: int, held: Sequence[AckId]) -> set[AckId]:
+        """Those of `held` whose leases have neither ended nor been settled."""
+        rows = await self._rows("still_leased", "", id=subscription_id, **_columns(held))
+        return {AckId(subscription_id, offset, lease) for offset, lease in rows}
 
     async def finish(self) -> None:
         await self._acknowledging.finish()
@@ -130,8 +130,7 @@ class Leases:
             "acknowledge",
             subscription,
             ids=[ack_id.subscription_id for ack_id in ids],
-            offsets=[ack_id.offset for ack_id in ids],
-            leases=[ack_id.lease for ack_id in ids],
+            **_columns(ids),
         )
         # The next of their ordering keys may be due now.
         self._wakeups.subscription_has_news(ids[0].subscription_id)
@@ -143,8 +142,7 @@ class Leases:
             "modify_deadline",
             subscription,
             ids=[deadline.ack_id.subscription_id for deadline in deadlines],
-            offsets=[deadline.ack_id.offset for deadline in deadlines],
-            leases=[deadline.ack_id.lease for deadline in deadlines],
+            **_columns([deadline.ack_id for deadline in deadlines]),
             seconds=[deadline.seconds for deadline in deadlines],
         )
         if any(deadline.seconds == 0 for deadline in deadlines):
@@ -160,6 +158,13 @@ class Leases:
             if error.sqlstate == SUBSCRIPTION_GONE:
                 raise not_found(subscription) from None
             raise
+
+
+def _columns(ack_ids: Sequence[AckId]) -> dict[str, list[int]]:
+    return {
+        "offsets": [ack_id.offset for ack_id in ack_ids],
+        "leases": [ack_id.lease for ack_id in ack_ids],
+    }
 
 
 def _by_batch(succeeded: set[int], sizes: Sequence[int]) -> list[list[bool]]:

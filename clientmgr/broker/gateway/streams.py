@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -24,58 +23,46 @@ REFRESH_S = 1.0
 class Outstanding:
     """What a stream has sent and not heard back of: its flow control, and what to release when it closes."""
 
-    def __init__(self, holders: dict[int, "Outstanding"], max_messages: int, max_bytes: int) -> None:
+    def __init__(self, holders: dict[AckId, "Outstanding"], max_messages: int, max_bytes: int) -> None:
         self._holders = holders
         self._max_messages = max_messages if max_messages > 0 else MAX_RESPONSE_MESSAGES * 1000
         self._max_bytes = max_bytes if max_bytes > 0 else MAX_RESPONSE_BYTES * 1000
-        self._offsets: dict[int, dict[int, int]] = defaultdict(dict)
-        self._count = 0
+        self._sizes: dict[AckId, int] = {}
         self._bytes = 0
         self.room = Signal()
 
     @property
     def free_messages(self) -> int:
-        return self._max_messages - self._count
+        return self._max_messages - len(self._sizes)
 
     @property
     def free_bytes(self) -> int:
         return self._max_bytes - self._bytes
 
     @property
-    def leases(self) -> list[int]:
-        return list(self._offsets)
+    def held(self) -> list[AckId]:
+        return list(self._sizes)
 
     def add(self, messages: Sequence[LeasedMessage]) -> None:
         for message in messages:
-            self._holders[message.ack_id.lease] = self
-            self._offsets[message.ack_id.lease][message.ack_id.offset] = len(message.data)
-            self._count += 1
+            self._holders[message.ack_id] = self
+            self._sizes[message.ack_id] = len(message.data)
             self._bytes += len(message.data)
 
-    def settle(self, lease: int, offset: int) -> None:
+    def settle(self, ack_id: AckId) -> None:
         """It was acknowledged or given back, or its lease is over."""
-        size = self._offsets.get(lease, {}).pop(offset, None)
-        if size is None:
-            return
-        if not self._offsets[lease]:
-            del self._offsets[lease]
-            self._holders.pop(lease, None)
-        self._count -= 1
-        self._bytes -= size
-        self.room.notify()
+        size = self._sizes.pop(ack_id, None)
+        if size is not None:
+            self._holders.pop(ack_id, None)
+            self._bytes -= size
+            self.room.notify()
 
-    def close(self) -> list[int]:
-        """The leases still held, for whoever releases them."""
-        leases = self.leases
-        for lease in leases:
-            self._holders.pop(lease, None)
-        return leases
-
-    def keep_only(self, held: set[tuple[int, int]], among: Sequence[int]) -> None:
-        for lease in among:
-            for offset in list(self._offsets.get(lease, {})):
-                if (lease, offset) not in held:
-                    self.settle(lease, offset)
+    def close(self) -> list[AckId]:
+        """What is still held, for whoever releases it."""
+        held = self.held
+        for ack_id in held:
+            self._holders.pop(ack_id, None)
+        return held
 
 
 class Streams:
@@ -89,7 +76,7 @@ class Streams:
         self.delivery = delivery
         self.wakeups = wakeups
         self.stop = stop
-        self._holders: dict[int, Outstanding] = {}
+        self._holders: dict[AckId, Outstanding] = {}
 
     async def streaming_pull(self, requests: AsyncIterator[Proto], context: Any) -> None:
         """Serve one stream until either side ends it. Its leases are released at once, however it ends."""
@@ -123,9 +110,9 @@ class Streams:
         return results
 
     def _settle(self, ack_id: AckId) -> None:
-        holder = self._holders.get(ack_id.lease)
+        holder = self._holders.get(ack_id)
         if holder is not None:
-            holder.settle(ack_id.lease, ack_id.offset)
+            holder.settle(ack_id)
 
 
 class _Stream:
@@ -211,6 +198,7 @@ class _Stream:
                     response.received_messages.extend(received_message(self._subscription, m) for m in messages)
                     await self._write(response)
                     continue
+                streams.wakeups.look_now()
                 await wait_any(None, news, streams.stop, self._client_done)
             else:
                 await wait_any(REFRESH_S, room, streams.stop, self._client_done)
@@ -221,10 +209,10 @@ class _Stream:
             return
         self._refreshed_at = time.monotonic()
         self._subscription = await self._streams.subscriptions.find(self._subscription.name)
-        leases = self._outstanding.leases
-        if leases:
-            held = await self._streams.leases.still_leased(self._subscription.id, leases)
-            self._outstanding.keep_only(held, leases)
+        believed = self._outstanding.held
+        if believed:
+            for ack_id in set(believed) - await self._streams.leases.still_leased(self._subscription.id, believed):
+                self._outstanding.settle(ack_id)
 
     def _response(self) -> Proto:
         response = StreamingPullResponse()

@@ -55,6 +55,7 @@ class MessageCalls:
             messages = await self._delivery.take(subscription, request.max_messages, MAX_RESPONSE_BYTES)
             if messages or clock() >= give_up_at or self._stop.is_set():
                 return self._response(subscription, messages)
+            self._wakeups.look_now()
             await wait_any(give_up_at - clock(), news, self._stop)
 
     async def acknowledge(self, request: Proto, _context: Any) -> Proto:

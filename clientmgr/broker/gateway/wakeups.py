@@ -5,6 +5,7 @@ One connection listens and one query asks for all readers of the process, so idl
 
 import asyncio
 import contextlib
+import time
 from weakref import WeakValueDictionary
 
 import psycopg
@@ -21,6 +22,8 @@ log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/housekeeping.sql")
 CHANNEL = "event_channel"
+# What is due may still wait for another of its ordering key: a look is not to wake its readers all the time.
+AGAIN_S = 0.25
 RECONNECT_S = 1.0
 
 
@@ -31,6 +34,7 @@ class SubscriptionSignal(Signal):
         super().__init__()
         self.subscription_id = subscription_id
         self.topic_id = topic_id
+        self.woken_by_look_at = 0.0
 
 
 class Wakeups:
@@ -61,7 +65,7 @@ class Wakeups:
             signal.notify()
 
     def look_now(self) -> None:
-        """Some message's time has changed: see when the next is due."""
+        """Some message's time has changed, or somebody began to wait: see when the next is due."""
         self._look_now.set()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -94,9 +98,16 @@ class Wakeups:
             await cursor.execute(QUERIES["work"], {"ids": list(signals)})
             rows = await cursor.fetchall()
         pause = self._poll_s
+        now = time.monotonic()
         for subscription_id, gone, has_new, due_in_s in rows:
+            signal = signals[subscription_id]
             if gone or has_new or (due_in_s is not None and due_in_s <= 0):
-                signals[subscription_id].notify()
+                rest_s = signal.woken_by_look_at + AGAIN_S - now
+                if rest_s > 0:
+                    pause = min(pause, rest_s)
+                    continue
+                signal.woken_by_look_at = now
+                signal.notify()
             elif due_in_s is not None:
                 pause = min(pause, due_in_s)
         return pause

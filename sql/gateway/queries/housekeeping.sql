@@ -16,10 +16,14 @@ LEFT JOIN LATERAL (
 ) AS next ON true;
 
 -- name: with_dead_letters
-SELECT DISTINCT s.name FROM clientmgr.gateway_subscriptions AS s
-JOIN clientmgr.gateway_deliveries AS d ON d.subscription_id = s.id
-WHERE s.dead_letter_topic IS NOT NULL AND d.available_at <= clock_timestamp()
-    AND d.attempt >= s.max_delivery_attempts;
+SELECT s.name FROM clientmgr.gateway_subscriptions AS s
+CROSS JOIN LATERAL (
+    SELECT FROM clientmgr.gateway_deliveries AS d
+    WHERE d.subscription_id = s.id AND d.available_at <= clock_timestamp() AND d.available_at < 'infinity'
+        AND d.attempt >= s.max_delivery_attempts
+    LIMIT 1
+) AS exhausted
+WHERE s.dead_letter_topic IS NOT NULL;
 
 -- name: subscription_names
 SELECT name FROM clientmgr.gateway_subscriptions ORDER BY name;
