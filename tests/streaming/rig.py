@@ -100,16 +100,7 @@ class Rig:
 
     def topic(self, name: str) -> list[Logged]:
         """What was ever published to a topic, oldest first."""
-        rows = self.query(
-            """SELECT payload, host_id, attributes FROM clientmgr.outbox_message_t AS m
-            JOIN clientmgr.log_counter AS c ON c.id = m.topic_id
-            WHERE c.topic = %s AND m.group_id IS NULL ORDER BY c_offset""",
-            name,
-        )
-        return [
-            Logged(bytes(data), tenant, {key: value for key, value in attributes.items() if key != KEY_ATTRIBUTE})
-            for data, tenant, attributes in rows
-        ]
+        return read_topic(self.database, name)
 
     @property
     def errors(self) -> list[Logged]:
@@ -138,6 +129,21 @@ class Rig:
 
     def make_due(self) -> None:
         self.query(MAKE_DUE)
+
+
+def read_topic(database: Database, topic: str) -> list[Logged]:
+    """On either transport: our gateway keeps what is published to it in the log."""
+    with database.connect(Role.OWNER) as connection:
+        rows = connection.execute(
+            """SELECT payload, host_id, attributes FROM clientmgr.outbox_message_t AS m
+            JOIN clientmgr.log_counter AS c ON c.id = m.topic_id
+            WHERE c.topic = %s AND m.group_id IS NULL ORDER BY c_offset""",
+            (topic,),
+        ).fetchall()
+    return [
+        Logged(bytes(data), tenant, {key: value for key, value in attributes.items() if key != KEY_ATTRIBUTE})
+        for data, tenant, attributes in rows
+    ]
 
 
 async def until(look: Callable[[], Result], what: str, *, within_s: float = 60.0) -> Result:

@@ -216,7 +216,7 @@ async def test_entries_expire_counted_from_before_the_registry_was_asked(
     reading = asyncio.create_task(status(reader, connection))
     await reader.has_asked.wait()
     asked_at = time.time()
-    while time.time() < asked_at + 0.1:  # what it writes now is older than it looks
+    while time.time() < asked_at + 0.1:  # noqa: ASYNC110  # what it writes now is older than it looks
         await asyncio.sleep(0.01)
     reader.may_go_on.set()
     await reading
