@@ -188,4 +188,7 @@ def _mask_subscription(web_push: Mapping[str, Any] | None) -> Mapping[str, Any] 
 
 
 def _without(row: tuple[Any, ...], secret: frozenset[int]) -> tuple[Any, ...]:
-    return tuple(mask(value) if place in secret else value for place, value in enumerate(row))
+    values = list(row)
+    for place in secret:
+        values[place] = mask(values[place])
+    return tuple(values)
