@@ -9,6 +9,7 @@ import pytest
 
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
+from clientmgr.broker.postgres.consumption import TransactionEndedError
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
@@ -294,3 +295,33 @@ async def test_many_messages_are_published_in_several_requests(database: Databas
         recorder, _ = await drain(broker, options=ConsumerOptions(batch_size=1000))
     assert [number_of(got) for got in recorder.messages if got.tenant == "1"] == list(range(1200))
     assert sum(got.tenant == "2" for got in recorder.messages) == 4
+
+
+async def test_a_handler_that_ends_the_transaction_ends_the_consumer(database: Database, settings: Settings) -> None:
+    async def commit(batch: Batch) -> None:
+        await batch.connection.execute("COMMIT")
+
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await broker.publish(TOPIC, [message(1)])
+        with pytest.raises(TransactionEndedError):
+            await broker.consume(SUBSCRIPTION, commit, burst=True)
+        recorder, _ = await drain(broker)
+    assert recorder.numbers == [1]
+
+
+async def test_a_consumer_that_starts_before_the_server_waits_for_it(database: Database, settings: Settings) -> None:
+    port = free_port()
+    own = settings.model_copy(update={"pubsub_gateway_port": port, "pubsub_emulator_host": f"127.0.0.1:{port}"})
+    recorder, stop = Recorder(), asyncio.Event()
+    async with opened(database, settings) as elsewhere:  # the same database, so the same topics
+        await ready(elsewhere)
+        await elsewhere.publish(TOPIC, [message(1)])
+    async with PubSubBroker(database, own, retry_for_s=0.5) as broker:
+        consuming = asyncio.create_task(broker.consume(SUBSCRIPTION, recorder, stop=stop))
+        await asyncio.sleep(1.0)
+        assert not consuming.done()
+        async with Gateway(own, database):
+            await until(lambda: recorder.numbers == [1], "the message")
+            stop.set()
+            await asyncio.wait_for(consuming, 20)

@@ -50,7 +50,7 @@ async def serve(
         log.info("Pub/Sub gateway is ready", host=settings.pubsub_gateway_host, port=gateway.port)
         if on_ready is not None:
             on_ready(gateway.port)
-        await stop.wait()
+        await gateway.run_until(stop)
         log.info("Pub/Sub gateway is stopping")
 
 
@@ -80,6 +80,16 @@ class Gateway:
     def address(self) -> str:
         """What PUBSUB_EMULATOR_HOST is to be set to."""
         return f"{self._settings.pubsub_gateway_host}:{self.port}"
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Returns when `stop` is set. Raises when what runs in the background can't go on: half a gateway is none."""
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            done, _ = await asyncio.wait({stopped, *self._background}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done - {stopped}:
+                task.result()
+        finally:
+            stopped.cancel()
 
     async def __aenter__(self) -> Self:
         await self._pool.open()

@@ -28,6 +28,7 @@ from clientmgr.broker.interface import (
 )
 from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres.batch import PostgresBatch
+from clientmgr.broker.postgres.consumption import TransactionEndedError
 from clientmgr.broker.pubsub import wire
 from clientmgr.broker.pubsub.client import PubSubClient, is_transient
 from clientmgr.broker.pubsub.records import Records
@@ -107,6 +108,8 @@ class Handling:
                     messages = await self._with_attempts(connection, deliveries)
                     settled = await self.run_handler(connection, messages)
                 await self.publish(settled.publications)
+            except TransactionEndedError:
+                raise
             except Exception as error:  # noqa: BLE001  whatever a handler throws is judged in one place
                 if self.may_pass(error, messages):
                     await self._give_back_failed(deliveries, messages)
@@ -115,7 +118,7 @@ class Handling:
                 return
             await self._acknowledge(deliveries)
             self.count(settled, started)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, TransactionEndedError):
             await asyncio.shield(self.give_back(deliveries))
             raise
         finally:
@@ -128,7 +131,7 @@ class Handling:
         batch = PubSubBatch(self.subscription, messages, connection, max_message_bytes=self.max_message_bytes)
         outcomes = await self.handler(batch)
         if connection.info.transaction_status is TransactionStatus.IDLE:
-            raise RuntimeError("the handler ended the batch's transaction; it may only use savepoints")
+            raise TransactionEndedError("the handler ended the batch's transaction; it may only use savepoints")
         # Now, while it can still fail: after the commit there is nobody left to tell.
         await self.resources.require_topics(list(batch.publications))
         retries, deaths = _sorted_out(messages, outcomes)
@@ -232,9 +235,10 @@ class Handling:
                             reached += 1
                     await self._forget_failures(connection, deliveries[at:reached])
                 await self.publish(settled.publications)
-            except Exception as error:
-                if not self.may_pass(error, messages[at:]):
-                    raise
+            except TransactionEndedError:
+                raise
+            except Exception as error:  # noqa: BLE001  not the handler's: the commit, or what it published
+                self.may_pass(error, messages[at:])
                 break
             await self._acknowledge(deliveries[at:reached])
             if reached > at:
@@ -251,6 +255,8 @@ class Handling:
                 # A deferred constraint would speak up only at COMMIT, and would take the others with it.
                 await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
                 return settled
+        except TransactionEndedError:
+            raise
         except Exception as error:
             if connection.closed:
                 raise

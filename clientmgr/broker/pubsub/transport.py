@@ -7,11 +7,13 @@ holds up nobody and `clientmgr dlq` shows both transports' dead.
 """
 
 import asyncio
+import contextlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from google.api_core import exceptions
+from google.pubsub_v1 import types
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
@@ -24,9 +26,13 @@ from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import MissingResourcesError, Resources
 from clientmgr.database import Database, Role
 from clientmgr.errors import TransientError
+from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 
+log = get_logger(__name__)
+
 BURST_QUIET_S = 1.0
+PAUSE_S = 2.0
 
 
 class PubSubUnavailableError(TransientError):
@@ -111,12 +117,10 @@ class PubSubBroker:
             wait_period_ms=self._settings.broker_wait_period_ms,
             max_attempts=self._settings.broker_max_attempts,
         )
-        try:
-            found = await self._client.find_subscription(subscription)
-        except Exception as error:
-            raise _translated(error) from error
+        stop = stop or asyncio.Event()
+        found = await self._find(subscription, None if burst else stop)
         if found is None:
-            raise MissingResourcesError(self._settings.pubsub_project, subscriptions=[subscription])
+            return ConsumeStats()
         topic = found.topic.rpartition("/")[2]
         # One connection a batch in hand, one for waiting retries, one to count failures.
         pool = self._database.pool_async(Role.WRITER, size=options.concurrency + 2)
@@ -139,12 +143,29 @@ class PubSubBroker:
             )
             async with pool.connection() as connection:
                 await handling.records.forget_old_failures(connection)
-            consumer = Consumer(handling, flow, stop or asyncio.Event(), self._burst_quiet_s)
+            consumer = Consumer(handling, flow, stop, self._burst_quiet_s)
             try:
                 await (consumer.run_burst() if burst else consumer.run())
             except BaseExceptionGroup as group:
                 raise _first(group) from group
         return handling.stats
+
+    async def _find(self, subscription: str, stop: asyncio.Event | None) -> types.Subscription | None:
+        """The subscription. A worker that starts before the server waits for it, until `stop`; a burst does not."""
+        while stop is None or not stop.is_set():
+            try:
+                found = await self._client.find_subscription(subscription)
+            except Exception as error:
+                if stop is None or not is_transient(error):
+                    raise _translated(error) from error
+                log.warning("Pub/Sub does not answer yet", subscription=subscription, error=str(error))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), PAUSE_S)
+                continue
+            if found is None:
+                raise MissingResourcesError(self._settings.pubsub_project, subscriptions=[subscription])
+            return found
+        return None
 
 
 def _translated(error: Exception) -> Exception:
