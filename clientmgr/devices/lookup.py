@@ -9,9 +9,8 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from clientmgr.devices.state import PushToken
-from clientmgr.devices.store import SCHEMA_PLACEHOLDER
 from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.tenants.names import CustomerId, in_schema
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 
 EXPORT_ROWS_AT_ONCE = 5000
@@ -94,9 +93,8 @@ class DeviceLookup:
         tenant = find_tenant(connection, customer_id)
         ensure_usable(customer_id, None if tenant is None else tenant.status)
         self._connection = connection
-        schema = quoted_schema(customer_id)
         queries = named_queries("tenant/queries/lookup.sql")
-        self._queries = {name: sql.replace(SCHEMA_PLACEHOLDER, schema).encode() for name, sql in queries.items()}
+        self._queries = {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
     def by_contact(self, contact_id: int, *, limit: int) -> list[StoredDevice]:
         return self._devices("by_contact", contact_id=contact_id, limit=limit)

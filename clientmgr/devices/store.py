@@ -28,18 +28,16 @@ from clientmgr.devices.state import (
     provider_of,
 )
 from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.tenants.names import CustomerId, in_schema
 
-SCHEMA_PLACEHOLDER = ':"schema"'
 Rows = AsyncCursor[tuple[Any, ...]]
 
 
 @functools.lru_cache(maxsize=4096)
 def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
     """The queries for one tenant, its schema written in, quoted and qualified."""
-    schema = quoted_schema(customer_id)
     queries = named_queries("tenant/queries/devices.sql")
-    return {name: sql.replace(SCHEMA_PLACEHOLDER, schema).encode() for name, sql in queries.items()}
+    return {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
 
 async def apply_changes(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Writes:

@@ -28,3 +28,8 @@ def schema_name(customer_id: CustomerId) -> str:
 def quoted_schema(customer_id: CustomerId) -> str:
     """The customer's schema as it is written in SQL: `"tenant_123"`."""
     return f'"{schema_name(customer_id)}"'
+
+
+def in_schema(sql: str, customer_id: CustomerId) -> str:
+    """SQL of ours for one customer: our files say `:"schema"`, as psql does, where the schema belongs."""
+    return sql.replace(':"schema"', quoted_schema(customer_id))

@@ -20,11 +20,10 @@ from clientmgr.migrations import pending
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
 from clientmgr.tenants.announcing import Announcer, RedisAnnouncer
-from clientmgr.tenants.names import CustomerId, parse_customer_id, quoted_schema, schema_name
+from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
 from clientmgr.tenants.registry import Tenant, TenantStatus
 
 _QUERIES = named_queries("control/queries/tenants.sql")
-SCHEMA_PLACEHOLDER = ':"schema"'
 
 # Tenants a transaction. A small change costs less than its commit and its rows in the registry and the audit log, so
 # these are shared (`python -m bench tenants` measures it); more than this gains little and holds locks longer.
@@ -267,7 +266,7 @@ class TenantSchemaManager:
     def _pending_ddl(self, tenant: Tenant) -> str:
         schema = quoted_schema(tenant.customer_id)
         parts = [f"CREATE SCHEMA {schema};"] if tenant.schema_version == 0 else []
-        parts += [file.sql.replace(SCHEMA_PLACEHOLDER, schema) for file in self._migrations[tenant.schema_version :]]
+        parts += [in_schema(file.sql, tenant.customer_id) for file in self._migrations[tenant.schema_version :]]
         return "\n".join(parts)
 
     def _record_at_head(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:

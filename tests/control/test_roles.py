@@ -7,8 +7,10 @@ import pytest
 
 from clientmgr.audit import AuditEntry, AuditLogger
 from clientmgr.database import Database, Role
+from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.migrations import migrate_database
 from clientmgr.settings import Settings
-from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 INSERT_DEVICE = "INSERT INTO \"tenant_5\".devices (application_code, client_id) VALUES ('A', 'c')"
 
@@ -110,3 +112,26 @@ def test_a_login_of_its_own_takes_the_place_of_the_role(tenant_database: Databas
             connection.execute(INSERT_DEVICE)
     with tenant_database.connect(Role.OWNER, autocommit=True) as connection:
         connection.execute("DROP ROLE reporting")
+
+
+@pytest.mark.usefixtures("database")  # whose set-up makes the roles: a plain owner may only be given them
+def test_an_owner_that_is_no_superuser_can_set_all_up(
+    postgres_server: EmbeddedPostgres, settings_for: Callable[[Database], Settings]
+) -> None:
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute("CREATE ROLE plain_owner LOGIN PASSWORD 'secret' CREATEROLE")
+        for role in ("clientmgr_ddl", "clientmgr_writer", "clientmgr_reader"):
+            connection.execute(f"GRANT {role} TO plain_owner WITH ADMIN OPTION")
+        connection.execute("CREATE DATABASE owned_by_a_plain_role OWNER plain_owner")
+    host = postgres_server.url("owned_by_a_plain_role").partition("@")[2]
+    database = Database(f"postgresql://plain_owner:secret@{host}")
+
+    migrate_database(database)
+    manager = TenantSchemaManager(database, settings_for(database))
+    (activated,) = manager.activate([5], actor="test")
+    deleted = manager.delete(5, actor="test")
+
+    assert (activated.change, deleted.change) == (Change.CREATED, Change.DROPPED)
+    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        connection.execute("DROP DATABASE owned_by_a_plain_role WITH (FORCE)")
+        connection.execute("DROP ROLE plain_owner")
