@@ -1,6 +1,6 @@
 """`clientmgr run …`: the daemons. The command line finds this group by its entry point, so that it need not know us.
 
-A daemon is imported by the command that runs it: with their libraries they take longer to import than most commands run.
+A daemon is imported by the command that runs it: with its libraries it takes longer to import than most commands run.
 """
 
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -42,7 +42,7 @@ def run_republisher(burst: BurstOption = False) -> None:
 def run_push_token_status(
     token_type: Annotated[
         Literal["push", "web", "both"], typer.Option("--type", "-t", help="Whose verdicts to read.")
-    ] = "both",
+    ] = "both",  # noqa: S107  # it names tokens, it is none
     burst: BurstOption = False,
 ) -> None:
     """Apply the providers' verdicts on push tokens."""

@@ -6,13 +6,13 @@ the messages are acknowledged: at least once, harmless for a handler whose write
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
 from psycopg import AsyncConnection
 
 from clientmgr.errors import InvalidInputError
@@ -96,8 +96,8 @@ class Batch(Protocol):
 Handler = Callable[[Batch], Awaitable[Sequence[Outcome] | None]]
 """Returns an outcome per message, in their order; None means that all are done.
 
-An exception fails the batch: `clientmgr.errors.classify` alone decides whether it comes again (transient, unforeseen) or
-is taken apart by transaction groups, so that only the group that fails is dead (permanent).
+An exception fails the batch: `clientmgr.errors.classify` alone decides whether it comes again (transient, unforeseen)
+or is taken apart by transaction groups, so that only the group that fails is dead (permanent).
 """
 
 
@@ -140,7 +140,7 @@ class Broker(Protocol):
         ...
 
     async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
-        """Make the subscription where it is missing, reading from the log's beginning or only what comes from now on."""
+        """Make the subscription where it is missing; it reads from the log's beginning, or what comes from now on."""
         ...
 
     async def publish(
@@ -172,14 +172,12 @@ class Broker(Protocol):
 def check_publishable(topic: str, message: Message, max_bytes: int) -> None:
     """Refuse what could be stored but never handled: both transports refuse the same, by the name of the field."""
     if len(message.data) > max_bytes:
-        raise InvalidInputError(
-            "data", f"at most {max_bytes} bytes for topic {topic}", f"{len(message.data)} bytes"
-        )
+        raise InvalidInputError("data", f"at most {max_bytes} bytes for topic {topic}", f"{len(message.data)} bytes")
     if b"\0" in message.data:
         raise InvalidInputError("data", f"text without NUL bytes for topic {topic}", message.data[:60])
     try:
-        json.loads(message.data)
-    except (ValueError, RecursionError) as error:
+        msgspec.json.decode(message.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", message.data[:60]) from None
     if len(message.attributes) > MAX_ATTRIBUTES:
         raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES}", f"{len(message.attributes)} attributes")
