@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from clientmgr.tenants.names import CustomerId, quoted_schema
 from streaming import contact_deletion, republisher, topics, writer
-from tests.devices.histories import Happening, Model, histories
+from tests.devices.histories import Happening, Model, happenings
 from tests.devices.test_store import devices
 from tests.streaming.rig import Rig
 
@@ -31,9 +31,13 @@ class Arrival:
     batch_size: int
 
 
+# A burst costs the same for one event as for hundreds, so an example holds many: takeovers across batches are frequent.
+long_histories = st.lists(happenings, min_size=15, max_size=40)
+
+
 @st.composite
 def arrivals(draw: st.DrawFn) -> Arrival:
-    by_tenant = dict(zip(TENANTS, draw(st.lists(histories, min_size=1, max_size=len(TENANTS))), strict=False))
+    by_tenant = dict(zip(TENANTS, draw(st.lists(long_histories, min_size=3, max_size=len(TENANTS))), strict=False))
     happened = [(tenant, happening) for tenant, history in by_tenant.items() for happening in history]
     arriving = draw(st.permutations(happened + draw(st.lists(st.sampled_from(happened), max_size=6))))
     edges = [0, *sorted(draw(st.lists(st.integers(0, len(arriving)), max_size=8))), len(arriving)]
