@@ -64,7 +64,8 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
         ],
         logger_factory=structlog.stdlib.LoggerFactory(),
         wrapper_class=structlog.stdlib.BoundLogger,
-        cache_logger_on_first_use=True,
+        # Not cached: a logger that was used before would keep the configuration it had then.
+        cache_logger_on_first_use=False,
     )
 
 
