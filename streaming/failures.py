@@ -3,7 +3,7 @@
 import random
 from collections.abc import Mapping
 
-from clientmgr.broker.interface import MAX_ATTRIBUTE_VALUE_BYTES, Batch, Dead, Done, Message, Outcome, ReceivedMessage
+from clientmgr.broker.interface import MAX_ATTRIBUTE_VALUE_BYTES, Batch, Dead, Done, Outcome, ReceivedMessage
 from clientmgr.errors import InvalidInputError
 
 LONGEST_BACKOFF_S = 60.0
@@ -12,12 +12,11 @@ LONGEST_BACKOFF_S = 60.0
 def pass_on(
     batch: Batch, message: ReceivedMessage, topic: str, attributes: Mapping[str, str], error: BaseException
 ) -> Outcome:
-    """Publish the message to `topic` together with the batch. One that no topic of ours takes is dead instead."""
-    copy = Message(message.data, message.tenant, message.key, {**message.attributes, **attributes})
+    """Publish the message, as it came, to `topic` together with the batch."""
     try:
-        batch.publish(topic, [copy])
+        batch.forward(topic, message, attributes)
     except InvalidInputError:
-        # Not JSON: it came through the gateway, which takes any bytes.
+        # It came with as many attributes as a message may have: there is no room to say what was wrong with it.
         return Dead(str(error), type(error).__name__)
     return Done()
 

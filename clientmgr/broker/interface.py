@@ -92,6 +92,13 @@ class Batch(Protocol):
         """Publish together with the batch: buffered, checked now, visible to others only when the batch is settled."""
         ...
 
+    def forward(self, topic: str, message: ReceivedMessage, attributes: Mapping[str, str]) -> None:
+        """`publish` for a message as it came, whatever its data is, with these attributes in addition.
+
+        Not all that comes could have been published through us: Google's clients send any bytes.
+        """
+        ...
+
 
 Handler = Callable[[Batch], Awaitable[Sequence[Outcome] | None]]
 """Returns an outcome per message, in their order; None means that all are done.
@@ -179,9 +186,14 @@ def check_publishable(topic: str, message: Message, max_bytes: int) -> None:
         json.loads(message.data.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", message.data[:60]) from None
-    if len(message.attributes) > MAX_ATTRIBUTES:
-        raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES}", f"{len(message.attributes)} attributes")
-    for name, value in message.attributes.items():
+    check_attributes(message.attributes)
+
+
+def check_attributes(attributes: Mapping[str, str]) -> None:
+    """Refuse what Pub/Sub would."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES}", f"{len(attributes)} attributes")
+    for name, value in attributes.items():
         if not name or len(name.encode()) > MAX_ATTRIBUTE_KEY_BYTES or "\0" in name:
             raise InvalidInputError("attributes", f"names of 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes without NUL", name)
         if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES or "\0" in value:

@@ -2,6 +2,7 @@
 
 import pytest
 
+from clientmgr.broker.interface import Message
 from streaming import republisher, topics, writer
 from tests.devices.malformed import MALFORMED
 from tests.streaming.rig import NOW, Rig, event
@@ -31,6 +32,32 @@ async def test_bytes_are_not_touched_on_their_way_to_the_errors(rig: Rig) -> Non
     await rig.burst(writer.DAEMON)
 
     assert [error.data for error in rig.errors] == [odd]
+
+
+GARBAGE = [b"", b"{", b"\xff\xfe\x00", b"null", b'{"n": NaN}', b"[" * 100_000, b'{"eventId": "\xff"}']
+
+
+async def test_what_is_no_json_is_in_the_errors_byte_for_byte(rig: Rig) -> None:
+    await rig.put_into_log(topics.WRITER, *(Message(data, "7", attributes={"from": "afar"}) for data in GARBAGE))
+    await rig.publish(event())
+    await rig.burst(writer.DAEMON)
+
+    assert [error.data for error in rig.errors] == GARBAGE
+    assert {error.attributes["errorClass"] for error in rig.errors} == {"InvalidMessageError"}
+    assert {error.attributes["from"] for error in rig.errors} == {"afar"}
+    assert rig.devices().keys() == {"c1"}
+    assert rig.dead_letters() == []
+
+
+async def test_a_message_with_no_room_for_another_attribute_is_a_dead_letter(rig: Rig) -> None:
+    crowded = {f"name-{n}": "x" for n in range(100)}
+    await rig.put_into_log(topics.WRITER, Message(b"[]", "7", attributes=crowded))
+    await rig.publish(event())
+    await rig.burst(writer.DAEMON)
+
+    assert [(data, error_class) for data, error_class, _ in rig.dead_letters()] == [(b"[]", "InvalidMessageError")]
+    assert rig.errors == []
+    assert rig.devices().keys() == {"c1"}
 
 
 async def test_one_bad_message_in_a_batch_of_500_costs_only_itself(rig: Rig) -> None:

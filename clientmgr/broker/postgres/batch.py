@@ -5,7 +5,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from clientmgr.broker.interface import Message, ReceivedMessage
+from clientmgr.broker.interface import Message, ReceivedMessage, check_attributes
 from clientmgr.broker.postgres.topics import check_message
 
 
@@ -49,3 +49,12 @@ class PostgresBatch:
         # Kept until the very end: the first append to a topic holds up everyone else who publishes to it.
         if messages:
             self._publications.setdefault(topic, []).extend(messages)
+
+    def forward(self, topic: str, message: ReceivedMessage, attributes: Mapping[str, str]) -> None:
+        copy = Message(message.data, message.tenant, message.key, {**message.attributes, **attributes})
+        # What a transport delivered, a log can hold; only the attributes are more than they were.
+        self._check_attributes(copy)
+        self._publications.setdefault(topic, []).append(copy)
+
+    def _check_attributes(self, message: Message) -> None:
+        check_attributes(message.attributes)

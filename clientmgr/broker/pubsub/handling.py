@@ -54,6 +54,10 @@ class PubSubBatch(PostgresBatch):
             wire.check(topic, message, self._max_message_bytes)
         super().publish(topic, messages)
 
+    def _check_attributes(self, message: Message) -> None:
+        super()._check_attributes(message)
+        wire.check_room_for_attributes(message)
+
 
 @dataclass(slots=True)
 class Redelivery:

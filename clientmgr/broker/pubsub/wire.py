@@ -33,10 +33,16 @@ class Delivery:
 def check(topic: str, message: Message, max_bytes: int) -> None:
     """Refuse what the other transport would, and what the key's attribute leaves no room for."""
     check_message(topic, message, max_bytes)
+    check_room_for_attributes(message)
+
+
+def check_room_for_attributes(message: Message) -> None:
     if KEY_ATTRIBUTE in message.attributes:
         raise InvalidInputError("attributes", f"any name but {KEY_ATTRIBUTE}, which is ours", KEY_ATTRIBUTE)
     if message.key and len(message.attributes) >= MAX_ATTRIBUTES:
         raise InvalidInputError("attributes", f"at most {MAX_ATTRIBUTES - 1} beside a key", len(message.attributes))
+    if len(message.data) > MAX_REQUEST_BYTES:
+        raise InvalidInputError("data", f"at most {MAX_REQUEST_BYTES} bytes beside attributes", len(message.data))
 
 
 def to_proto(message: Message) -> Any:
