@@ -1,6 +1,7 @@
 """The push-token status updater: verdicts on tokens that a device still holds count, all others change nothing."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -154,3 +155,14 @@ async def test_a_batch_is_handled_when_it_is_full_and_not_before_unless_time_is_
     await rig.publish(verdict(), topic=topics.PUSH_TOKEN_STATUS)
     await rig.burst(daemon, push_token_status_batch_size=10, push_token_status_wait_ms=100)
     assert sizes == [10, 1]
+
+
+async def test_verdicts_of_many_tenants_wait_for_their_batches_together(rig: Rig) -> None:
+    wait_s = 1.0
+    tenants = range(100, 140)  # over all partitions of the log
+    await rig.publish(*(verdict() | {"customerId": tenant} for tenant in tenants), topic=topics.PUSH_TOKEN_STATUS)
+    started = time.monotonic()
+    await rig.burst(push_token_status.daemon(TokenType.PUSH), push_token_status_wait_ms=1000 * wait_s)
+
+    assert len(rig.dead_letters()) == len(tenants)  # no such tenants: each was looked at
+    assert time.monotonic() - started < 6 * wait_s

@@ -137,8 +137,14 @@ class Consumer:
         )
 
     async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:
-        """Give the batch time to fill up. The partition is ours already; looking again shows what has come since."""
-        deadline = time.monotonic() + self._options.linger_ms / 1000
+        """Give the batch time to fill up. The partition is ours already; looking again shows what has come since.
+
+        Counted from when its first message was published: while one partition is waited for the others' time runs too,
+        or sixteen of them would take sixteen waits.
+        """
+        linger_s = self._options.linger_ms / 1000
+        waited_s = time.time() - claim.messages[0].published_at.timestamp() if claim.records else linger_s
+        deadline = time.monotonic() + min(linger_s, linger_s - waited_s)
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while len(claim.records) < self._options.batch_size and not self._context.stop.is_set():
             seconds = deadline - time.monotonic()
