@@ -74,7 +74,8 @@ def _decide_device(
     tombstone = stored.device_tombstones.get(key, 0)
     if deleted_version > tombstone:
         writes.device_tombstones[key] = tombstone = deleted_version
-    merged = merge(before or DeviceState(), changes.devices.get(key) or DeviceState())
+    said = changes.devices.get(key)
+    merged = merge(before, said) if before and said else before or said or DeviceState()
     after = erase_until(merged, tombstone)
     if after is None:
         if before is not None:

@@ -94,7 +94,7 @@ def merge(left: DeviceState, right: DeviceState) -> DeviceState:
     info = dict(left.info)
     for name, candidate in right.info.items():
         current = info.get(name)
-        if current is None or _info_order(candidate) > _info_order(current):
+        if current is None or candidate.version > current.version or _wins_tie(candidate, current):
             info[name] = candidate
     return DeviceState(
         info=info,
@@ -108,6 +108,8 @@ def erase_until(state: DeviceState, version: int) -> DeviceState | None:
     """The device after a deletion: what was set up to `version` is gone; None when nothing newer is left."""
     if state.last_seen <= version:
         return None
+    if not version:
+        return state
     return DeviceState(
         info={name: info for name, info in state.info.items() if info.version > version},
         token=state.token if state.token.version > version else TokenFacet(),
@@ -142,8 +144,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _info_order(info: Info) -> tuple[int, bytes]:
-    return info.version, canonical(info.value)
+def _wins_tie(candidate: Info, current: Info) -> bool:
+    return candidate.version == current.version and canonical(candidate.value) > canonical(current.value)
 
 
 def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:

@@ -13,6 +13,7 @@ import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
+from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
 from clientmgr.devices.decide import Stored, Writes, decide, forget_contacts
 from clientmgr.devices.fold import Claim, TenantChanges
 from clientmgr.devices.state import (
@@ -30,7 +31,10 @@ from clientmgr.devices.state import (
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
+JSON_FIELDS = ("push_settings", "attributes")
 Rows = AsyncCursor[tuple[Any, ...]]
+
+_INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
 
 @functools.lru_cache(maxsize=4096)
@@ -53,11 +57,13 @@ async def delete_contacts(
 ) -> dict[int, int]:
     """Delete contacts (id → version of the deletion) with their devices; returns how many devices of each went."""
     queries = tenant_queries(customer_id)
-    wanted = {"contact_ids": list(contacts)}
+    wanted = {"contact_ids": bigint_array(contacts)}
     async with connection.pipeline():
         await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
         # A contact that was deleted before, and later than this message says, stays deleted until then.
-        await connection.execute(queries["upsert_contact_tombstones"], wanted | {"versions": list(contacts.values())})
+        await connection.execute(
+            queries["upsert_contact_tombstones"], wanted | {"versions": bigint_array(contacts.values())}
+        )
         tombstones = await _send(connection, queries["contact_tombstones"], wanted)
         found = await _send(connection, queries["links"], wanted)
     links = {(row[0], DeviceKey(row[1], row[2])): row[3] for row in await found.fetchall()}
@@ -83,11 +89,11 @@ async def apply_verdicts(connection: AsyncConnection[Any], customer_id: Customer
     """Set the tokens' status where the verdicts still apply; returns how many did."""
     queries = tenant_queries(customer_id)
     columns = {
-        "application_codes": [verdict.application_code for verdict in verdicts],
-        "client_ids": [verdict.client_id for verdict in verdicts],
-        "digests": [verdict.token_digest for verdict in verdicts],
-        "statuses": [verdict.status for verdict in verdicts],
-        "versions": [verdict.occurred_at for verdict in verdicts],
+        "application_codes": text_array(verdict.application_code for verdict in verdicts),
+        "client_ids": text_array(verdict.client_id for verdict in verdicts),
+        "digests": bytea_array(verdict.token_digest for verdict in verdicts),
+        "statuses": text_array(verdict.status for verdict in verdicts),
+        "versions": bigint_array(verdict.occurred_at for verdict in verdicts),
     }
     async with connection.pipeline():
         await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
@@ -98,16 +104,15 @@ async def apply_verdicts(connection: AsyncConnection[Any], customer_id: Customer
 async def _load(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Stored:
     queries = tenant_queries(customer_id)
     devices = _device_columns(changes.keys())
-    tokens = {
-        "application_codes": [key.application_code for key in changes.claims],
-        "digests": [key.digest for key in changes.claims],
-    }
+    tokens = _token_columns(changes.claims)
     contacts = sorted({contact_id for contact_id, _ in changes.links})
     async with connection.pipeline():
         await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
         claims = await _send(connection, queries["claims"], tokens) if changes.claims else None
         gone_contacts = (
-            await _send(connection, queries["contact_tombstones"], {"contact_ids": contacts}) if contacts else None
+            await _send(connection, queries["contact_tombstones"], {"contact_ids": bigint_array(contacts)})
+            if contacts
+            else None
         )
         gone_devices = await _send(connection, queries["device_tombstones"], devices)
         rows = await _send(
@@ -135,7 +140,7 @@ async def write(connection: AsyncConnection[Any], customer_id: CustomerId, write
         if writes.deleted_devices:
             await connection.execute(queries["delete_devices"], _device_columns(writes.deleted_devices))
         if writes.device_tombstones:
-            versions = {"versions": list(writes.device_tombstones.values())}
+            versions = {"versions": bigint_array(writes.device_tombstones.values())}
             columns = _device_columns(writes.device_tombstones) | versions
             await connection.execute(queries["upsert_device_tombstones"], columns)
         if writes.claims:
@@ -153,18 +158,21 @@ async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapp
 def _state_of(row: Sequence[Any]) -> DeviceState:
     """A row of `devices_for_update` as a state."""
     (_, _, contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[:11]
-    last_seen, info_versions = row[11], row[12]
-    token = None if kind is None else PushToken(kind, push_token, web_push)
+    last_seen, info_versions = row[11], _INFO_VERSIONS.decode(row[12])
+    token = None if kind is None else PushToken(kind, push_token, _from_json(web_push))
+    values = dict(zip(INFO_FIELDS, row[13:], strict=True))
+    for name in JSON_FIELDS:
+        values[name] = _from_json(values[name])
     return DeviceState(
-        info={
-            name: Info(info_versions[name], value)
-            for name, value in zip(INFO_FIELDS, row[13:], strict=True)
-            if name in info_versions
-        },
+        info={name: Info(info_versions[name], value) for name, value in values.items() if name in info_versions},
         token=TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
         contact=ContactFacet(contact_version, contact_id),
         last_seen=last_seen,
     )
+
+
+def _from_json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)
 
 
 def _row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
@@ -194,27 +202,31 @@ def _row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     return row
 
 
-def _device_columns(keys: Iterable[DeviceKey]) -> dict[str, list[Any]]:
+def _device_columns(keys: Iterable[DeviceKey]) -> dict[str, str]:
     ordered = list(keys)
     return {
-        "application_codes": [key.application_code for key in ordered],
-        "client_ids": [key.client_id for key in ordered],
+        "application_codes": text_array(key.application_code for key in ordered),
+        "client_ids": text_array(key.client_id for key in ordered),
     }
 
 
-def _claim_columns(claims: Mapping[TokenKey, Claim]) -> dict[str, list[Any]]:
+def _token_columns(keys: Iterable[TokenKey]) -> dict[str, str]:
+    ordered = list(keys)
     return {
-        "application_codes": [key.application_code for key in claims],
-        "digests": [key.digest for key in claims],
-        "client_ids": [claim.client_id for claim in claims.values()],
-        "versions": [claim.version for claim in claims.values()],
+        "application_codes": text_array(key.application_code for key in ordered),
+        "digests": bytea_array(key.digest for key in ordered),
     }
 
 
-def _link_columns(links: Mapping[tuple[int, DeviceKey], int]) -> dict[str, list[Any]]:
-    return {
-        "contact_ids": [contact_id for contact_id, _ in links],
-        "application_codes": [key.application_code for _, key in links],
-        "client_ids": [key.client_id for _, key in links],
-        "versions": list(links.values()),
+def _claim_columns(claims: Mapping[TokenKey, Claim]) -> dict[str, str]:
+    return _token_columns(claims) | {
+        "client_ids": text_array(claim.client_id for claim in claims.values()),
+        "versions": bigint_array(claim.version for claim in claims.values()),
+    }
+
+
+def _link_columns(links: Mapping[tuple[int, DeviceKey], int]) -> dict[str, str]:
+    return _device_columns(key for _, key in links) | {
+        "contact_ids": bigint_array(contact_id for contact_id, _ in links),
+        "versions": bigint_array(links.values()),
     }

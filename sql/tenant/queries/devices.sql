@@ -19,11 +19,12 @@ JOIN :"schema".device_tombstones AS t USING (application_code, client_id);
 
 -- name: devices_for_update
 -- The devices of the batch, and those that hold a token which the batch claims for another. In key order, as everybody
--- locks them.
+-- locks them. JSON as text: whoever asks has a quicker decoder than the driver's.
 SELECT application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_digest,
-    push_token_status, push_token_version, push_token_status_version, web_push, last_seen_version, info_versions,
+    push_token_status, push_token_version, push_token_status_version, web_push::text, last_seen_version,
+    info_versions::text,
     hardware_id, platform, application_version, device_model, os_version, sdk_version, language, timezone,
-    push_enabled, push_settings, attributes
+    push_enabled, push_settings::text, attributes::text
 FROM :"schema".devices
 WHERE (application_code, client_id) IN (
     SELECT * FROM unnest(%(application_codes)s::text [], %(client_ids)s::text [])
