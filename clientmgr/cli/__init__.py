@@ -46,7 +46,11 @@ app.add_typer(devices.app, name="devices")
 def main() -> None:
     """Run a command; an error of ours is a sentence on standard error and an exit code, not a traceback."""
     try:
-        app()
+        try:
+            app()
+        finally:
+            # Now, while a reader that has gone away is an error that we can handle.
+            sys.stdout.flush()
     except (InvalidInputError, SettingsError) as error:
         fail(str(error), EXIT_USAGE)
     except EmbeddedServerError as error:

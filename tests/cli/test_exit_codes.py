@@ -159,12 +159,11 @@ def test_130_when_interrupted(database: Database, tmp_path: Path) -> None:
 
 
 def test_whoever_stops_reading_gets_no_traceback(tmp_path: Path) -> None:
-    process = subprocess.Popen(
+    with subprocess.Popen(
         [CLIENTMGR, "config", "--json"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    with process.stderr as told:
-        assert told.read() == ""
-    process.wait()
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        told = process.stderr.read()
+    assert told == ""
