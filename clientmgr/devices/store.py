@@ -69,8 +69,16 @@ async def delete_contacts(
     links = {(row[0], DeviceKey(row[1], row[2])): row[3] for row in await found.fetchall()}
     if not links:
         return {}
-    changes = forget_contacts(dict(await tombstones.fetchall()), links)
-    gone = set((await apply_changes(connection, customer_id, changes)).deleted_devices)
+    deletions = forget_contacts(dict(await tombstones.fetchall()), links).deletions
+    columns = _device_columns(deletions) | {"versions": bigint_array(deletions.values())}
+    async with connection.pipeline():
+        deleted = await _send(connection, queries["delete_devices_until"], columns)
+        await connection.execute(queries["upsert_device_tombstones"], columns)
+    gone = {DeviceKey(*row) for row in await deleted.fetchall()}
+    # What is left was never here, or has newer parts that stay.
+    others = TenantChanges(deletions={key: version for key, version in deletions.items() if key not in gone})
+    if others.deletions:
+        await apply_changes(connection, customer_id, others)
     return Counter(contact_id for contact_id, key in links if key in gone)
 
 

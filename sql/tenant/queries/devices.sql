@@ -94,6 +94,15 @@ DELETE FROM :"schema".devices AS d
 USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS gone (application_code, client_id)
 WHERE (d.application_code, d.client_id) = (gone.application_code, gone.client_id);
 
+-- name: delete_devices_until
+-- Those that nothing newer has been heard of, so that nobody needs to know what was in them.
+DELETE FROM :"schema".devices AS d
+USING unnest(%(application_codes)s::text [], %(client_ids)s::text [], %(versions)s::bigint [])
+    AS gone (application_code, client_id, deleted_version)
+WHERE (d.application_code, d.client_id) = (gone.application_code, gone.client_id)
+    AND d.last_seen_version <= gone.deleted_version
+RETURNING d.application_code, d.client_id;
+
 -- name: upsert_device_tombstones
 INSERT INTO :"schema".device_tombstones AS t (application_code, client_id, deleted_version)
 SELECT * FROM unnest(%(application_codes)s::text [], %(client_ids)s::text [], %(versions)s::bigint [])
