@@ -41,7 +41,7 @@ AIM_MEMORY_GROWTH = 1.1
 def run(options: Options) -> list[Comparison]:
     events = 4_000 if options.quick else 50_000
     numbers = (1, 20) if options.quick else (1, 50, 1000)
-    rounds = max(options.rounds // 3, 1)  # a round is minutes, and the ratios differ little from one to the next
+    rounds = max(options.rounds // 3, 1)  # a round takes minutes
     with (
         bench_postgres(options) as server,
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
