@@ -149,6 +149,8 @@ def test_130_when_interrupted(database: Database, tmp_path: Path) -> None:
             env={**os.environ, "DATABASE_URL": database.url, "AUDIT_HASH_KEY": "k"},
             stderr=subprocess.PIPE,
             text=True,
+            # A shell that runs us in the background has us ignore Ctrl-C, and our children with us.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509
         )
         waiting = "SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'advisory'"
         eventually(lambda: watcher.execute(waiting).fetchone() is not None, "it waits for the lock")
