@@ -15,8 +15,6 @@ def build_definitions(**resources: object) -> dg.Definitions:
         resources={"tenants": TenantsResource(), **resources},
         # A process per step would be a JVM per step.
         executor=dg.in_process_executor,
-        # Every event is in the UI; the console is for what needs somebody.
-        loggers={"console": dg.colored_console_logger.configured({"log_level": "WARNING"})},
     )
 
 

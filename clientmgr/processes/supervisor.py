@@ -25,6 +25,8 @@ HEALTHY_AFTER_S = 60.0
 LOOK_EVERY_S = 0.2
 
 _ANSI_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+# What Dagster's runs write to the console; nothing makes them write JSON.
+_DAGSTER_LINE = re.compile(r"[\d-]+ [\d:]+ [+-]\d{4} - (?P<logger>\S+) - (?P<level>[A-Z]+) - (?P<event>.*)")
 
 
 class Supervised(Protocol):
@@ -91,6 +93,7 @@ class Program:
 
 def forward_line(name: str, line: str) -> None:
     """A child's line in our log: one of our own records as it is, another's under the child's name."""
+    line = _ANSI_COLOUR.sub("", line)
     record = _record(line)
     if "ecs.version" in record:
         write_line(line)
@@ -98,7 +101,7 @@ def forward_line(name: str, line: str) -> None:
         _log_dagster_record(name, record)
     elif line:
         # Who logs, logs records. A bare line is a traceback or a library's warning: not to be filtered as chatter.
-        get_logger(name).warning(_ANSI_COLOUR.sub("", line))
+        get_logger(name).warning(line)
 
 
 def forward_console_line(name: str, line: str) -> None:
@@ -111,7 +114,8 @@ def _record(line: str) -> dict[str, Any]:
         with contextlib.suppress(ValueError):
             record: dict[str, Any] = json.loads(line)
             return record
-    return {}
+    told = _DAGSTER_LINE.fullmatch(line)
+    return told.groupdict() if told else {}
 
 
 def _log_dagster_record(name: str, record: dict[str, Any]) -> None:

@@ -42,6 +42,14 @@ def test_a_record_of_dagster_below_our_level_is_dropped(logged: Records) -> None
     assert logged() == []
 
 
+def test_a_line_of_a_dagster_run_keeps_its_level(logged: Records) -> None:
+    logging.getLogger().setLevel("WARNING")
+    forward_line("dagster-daemon", "2026-11-16 05:57:36 +0000 - dagster - DEBUG - a_job - RUN_START - Started.")
+    forward_line("dagster-daemon", "2026-11-16 05:57:37 +0000 - dagster - ERROR - a_job - STEP_FAILURE - Failed.")
+    (record,) = logged()
+    assert (record["log.level"], record["message"]) == ("error", "a_job - STEP_FAILURE - Failed.")
+
+
 def test_a_bare_line_is_a_warning_under_its_programs_name(logged: Records) -> None:
     logging.getLogger().setLevel("WARNING")
     forward_line("dagster-webserver", "ModuleNotFoundError: No module named 'x'")
