@@ -153,10 +153,10 @@ def read_topic(database: Database, topic: str) -> list[Logged]:
     ]
 
 
-async def until(look: Callable[[], Result], what: str, *, within_s: float = 60.0) -> Result:
+async def until(look: Callable[[], Result], what: str, *, within_s: float = 60.0, every_s: float = 0.02) -> Result:
     """What `look` returns once that is true; meanwhile everything else goes on."""
     deadline = time.monotonic() + within_s
     while not (result := look()):
         assert time.monotonic() < deadline, f"not within {within_s:.0f} s: {what}"
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(every_s)
     return result
