@@ -3,6 +3,7 @@
 Checked: as many messages wait after publishing as were sent, and the handler left exactly one row per message.
 """
 
+import dataclasses
 import statistics
 import sys
 from collections.abc import Iterator
@@ -20,14 +21,14 @@ OLD_ROWS = 10_000_000
 
 
 def run(options: Options) -> list[Comparison]:
-    messages = 2_000 if options.quick else 50_000
+    messages = 2_000 if options.quick else 20_000
     rounds = min(options.rounds, 3)
     with bench_postgres(options) as server:
         return [
             *_publishing(server, messages, rounds),
             *_consuming(server, messages, rounds),
             _latency(server, seconds=2 if options.quick else 15),
-            _old_log(server, messages, rounds, old_rows=100_000 if options.quick else OLD_ROWS),
+            *_old_log(server, messages, rounds, old_rows=100_000 if options.quick else OLD_ROWS),
         ]
 
 
@@ -39,9 +40,10 @@ def _publishing(server: BenchPostgres, messages: int, rounds: int) -> Iterator[C
             for variant in _turns(f"publish by {batch}, {publishers} at once", variants, rounds):
                 variant.prepare(server, workers=16 if variant is OURS else publishers)
                 server.settle()
-                report = variant.run(server, kind="publish", messages=amount, batch=batch, workers=publishers)
-                samples[variant.name].append(_sample(report))
-                ensure_same_work("messages in the queue", {"sent": amount, variant.name: variant.count_waiting(server)})
+                own = variant.share_of(amount)
+                report = variant.run(server, kind="publish", messages=own, batch=batch, workers=publishers)
+                samples[variant.name].append(_sample(report, amount / own))
+                ensure_same_work("messages in the queue", {"sent": own, variant.name: variant.count_waiting(server)})
                 server.drop_database(variant.database)
             title = (
                 f"Publishing {amount} messages, {batch} a transaction, {publishers} publisher{'s' * (publishers > 1)}"
@@ -57,12 +59,12 @@ def _consuming(server: BenchPostgres, messages: int, rounds: int) -> Iterator[Co
             what = "in bulk" if bulk else "a row at a time"
             for variant in _turns(f"consume {what}, {workers} at once", variants, rounds):
                 variant.prepare(server, workers=workers)
-                variant.run(server, kind="publish", messages=messages, batch=1000, workers=workers)
+                own = variant.share_of(messages)
+                variant.run(server, kind="publish", messages=own, batch=1000, workers=workers)
                 server.settle()
-                report = variant.run(server, kind="consume", messages=messages, workers=workers, bulk=bulk)
-                samples[variant.name].append(_sample(report))
-                handled = variant.handled(server)
-                ensure_same_work("rows and messages", {"sent": (messages, messages), variant.name: handled})
+                report = variant.run(server, kind="consume", messages=own, workers=workers, bulk=bulk)
+                samples[variant.name].append(_sample(report, messages / own))
+                ensure_same_work("rows and messages", {"sent": (own, own), variant.name: variant.handled(server)})
                 server.drop_database(variant.database)
             title = f"Consuming {messages} messages, handler inserts {what}, {workers} partition{'s' * (workers > 1)}"
             yield _compared(title, samples, messages, aim=2.0 if bulk else 1.0)
@@ -88,29 +90,43 @@ def _latency(server: BenchPostgres, *, seconds: int) -> Comparison:
     return Comparison("Latency at 400 messages/s, median", tuple(lines), notes=tuple(notes))
 
 
-def _old_log(server: BenchPostgres, messages: int, rounds: int, *, old_rows: int) -> Comparison:
-    """Consuming when the log already holds many rows, beside an empty one."""
-    samples: dict[str, list[Sample]] = {"log holds nothing else": [], f"log holds {old_rows:,} rows": []}
-    for name in _names_in_turn(list(samples), rounds):
-        OURS.prepare(server, workers=8)
-        if name != "log holds nothing else":
-            _fill_log(server, old_rows)
-        OURS.run(server, kind="publish", messages=messages, batch=1000, workers=8)
+def _old_log(server: BenchPostgres, messages: int, rounds: int, *, old_rows: int) -> list[Comparison]:
+    """Publishing and consuming when the log already holds many rows, beside an empty one."""
+    young = dataclasses.replace(OURS, name="log holds nothing else")
+    old = dataclasses.replace(OURS, name=f"log holds {old_rows:,} rows")
+    for variant in (young, old):
+        variant.prepare(server, workers=8)
+    print(f"broker: old log: filling it with {old_rows:,} rows", file=sys.stderr)
+    _fill_log(server.url(old.database), old_rows)
+    published: dict[str, list[Sample]] = {young.name: [], old.name: []}
+    consumed: dict[str, list[Sample]] = {young.name: [], old.name: []}
+    for variant in _turns("old log", [young, old], rounds):
         server.settle()
-        report = OURS.run(server, kind="consume", messages=messages, workers=8, bulk=True)
-        samples[name].append(_sample(report))
-        ensure_same_work("rows and messages", {"sent": (messages, messages), name: OURS.handled(server)})
-        server.drop_database(OURS.database)
+        published[variant.name].append(
+            _sample(variant.run(server, kind="publish", messages=messages, batch=1000, workers=8))
+        )
+        server.settle()
+        consumed[variant.name].append(
+            _sample(variant.run(server, kind="consume", messages=messages, workers=8, bulk=True))
+        )
+        ensure_same_work("rows and messages", {"sent": (messages, messages), variant.name: variant.handled(server)})
+        server.empty_table(variant.database, "handled")
+    for variant in (young, old):
+        server.drop_database(variant.database)
+    return [_kept("Publishing", published, messages), _kept("Consuming", consumed, messages)]
+
+
+def _kept(what: str, samples: dict[str, list[Sample]], messages: int) -> Comparison:
     lines = tuple(Line(name, tuple(taken)) for name, taken in samples.items())
     kept = 1 / speed_ratio(lines[0], lines[1])
     met = "met" if kept > 0.9 else "missed"
     note = f"aim: falls by less than 10%; {kept:.0%} of the throughput is kept: {met}"
-    return Comparison(f"Consuming {messages} messages from an old log", lines, messages, "messages", (note,))
+    return Comparison(f"{what} {messages} messages, new log and old", lines, messages, "messages", (note,))
 
 
-def _fill_log(server: BenchPostgres, rows: int) -> None:
+def _fill_log(url: str, rows: int) -> None:
     """Old messages that the group has passed already."""
-    with psycopg.connect(server.url(OURS.database)) as connection:
+    with psycopg.connect(url) as connection:
         connection.execute("SET session_replication_role = replica")  # nobody is to be woken for these
         connection.execute(
             """
@@ -125,14 +141,14 @@ def _fill_log(server: BenchPostgres, rows: int) -> None:
         )
         connection.execute("UPDATE clientmgr.log_counter SET next_offset = %s WHERE topic = 'bench-queue'", (rows + 1,))
         connection.execute("UPDATE clientmgr.consumer_offsets SET next_offset = %s", (rows + 1,))
-    with psycopg.connect(server.url(OURS.database), autocommit=True) as connection:
+    with psycopg.connect(url, autocommit=True) as connection:
         connection.execute("VACUUM ANALYZE clientmgr.outbox_message_t")
 
 
 def _compared(title: str, samples: dict[str, list[Sample]], amount: int, *, aim: float | None) -> Comparison:
     lines = tuple(Line(name, tuple(taken)) for name, taken in samples.items())
     rivals = [line for line in lines if line.variant not in (OURS.name, LIMIT.name)]
-    notes = []
+    notes = [variant.about_share for variant in peers() if variant.about_share and variant.name in samples]
     if not rivals:
         notes.append("peers: not installed (`make bench` does that)")
     elif aim is not None:
@@ -143,17 +159,11 @@ def _compared(title: str, samples: dict[str, list[Sample]], amount: int, *, aim:
     return Comparison(title, lines, amount, "messages", tuple(notes))
 
 
-def _sample(report: Report) -> Sample:
-    return Sample(report.wall_s, report.cpu_s)
+def _sample(report: Report, times: float = 1.0) -> Sample:
+    return Sample(report.wall_s * times, report.cpu_s * times)
 
 
 def _turns(what: str, variants: list[Variant], rounds: int) -> Iterator[Variant]:
     for number, variant in enumerate(take_turns(variants, rounds), start=1):
         print(f"broker: {what}: turn {number} of {len(variants) * rounds}: {variant.name}", file=sys.stderr)
         yield variant
-
-
-def _names_in_turn(names: list[str], rounds: int) -> Iterator[str]:
-    for number, name in enumerate(take_turns(names, rounds), start=1):
-        print(f"broker: old log: turn {number} of {len(names) * rounds}: {name}", file=sys.stderr)
-        yield name

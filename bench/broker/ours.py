@@ -4,6 +4,8 @@ import asyncio
 import json
 import time
 
+import uvloop
+
 from bench.peers.broker.workload import (
     HANDLED_TABLE,
     INSERT_MANY,
@@ -96,4 +98,8 @@ async def latency(task: Task) -> Report:
 
 
 if __name__ == "__main__":
-    run_program({"prepare": prepare, "publish": publish, "consume": consume, "latency": latency})
+    # As the daemons run.
+    run_program(
+        {"prepare": prepare, "publish": publish, "consume": consume, "latency": latency},
+        loop_factory=uvloop.new_event_loop,
+    )

@@ -25,10 +25,19 @@ class Variant:
     bulk: bool = True
     """Whether its handler sees several messages at once."""
     latency: bool = True
+    one_in: int = 1
+    """It does one message of so many, and its time is multiplied: the whole would take longer than all the others."""
 
     @property
     def database(self) -> str:
         return "".join(letter if letter.isalnum() else "_" for letter in self.name)
+
+    @property
+    def about_share(self) -> str:
+        return f"{self.name} did 1 in {self.one_in}; its time is multiplied" if self.one_in > 1 else ""
+
+    def share_of(self, messages: int) -> int:
+        return max(1, messages // self.one_in)
 
     def prepare(self, server: BenchPostgres, *, workers: int) -> None:
         """A fresh database with an empty queue."""
@@ -84,6 +93,7 @@ def peers() -> list[Variant]:
                 (str(python), str(PEERS / "procrastinate_peer.py")),
                 "SELECT count(*) FROM procrastinate_jobs WHERE status = 'todo'",
                 bulk=False,
+                one_in=20,
             ),
         ]
     if (node := peers_node()) is not None:

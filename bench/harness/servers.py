@@ -33,6 +33,10 @@ class BenchPostgres:
     def drop_database(self, name: str) -> None:
         self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
+    def empty_table(self, database: str, table: str) -> None:
+        with psycopg.connect(self.url(database), autocommit=True) as connection:
+            connection.execute(f'TRUNCATE "{table}"'.encode())
+
     def settle(self) -> None:
         """Let all earlier work reach the disk now, so that the next variant does not pay for the last one's."""
         self._execute("CHECKPOINT")

@@ -8,11 +8,13 @@ the messages are acknowledged: at least once, harmless for a handler whose write
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+import msgspec
+from msgspec import Struct
 from psycopg import AsyncConnection
 
 from clientmgr.errors import InvalidInputError
@@ -22,8 +24,7 @@ MAX_ATTRIBUTE_KEY_BYTES = 256
 MAX_ATTRIBUTE_VALUE_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """A message to publish. Messages of one tenant keep their order; those of different tenants have none."""
 
     data: bytes
@@ -31,11 +32,10 @@ class Message:
     """The customer id, as text: the ordering key. The log calls it `host_id`."""
     key: str = ""
     """The contact or device it is about. The log calls it `user_id`."""
-    attributes: Mapping[str, str] = field(default_factory=dict)
+    attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ReceivedMessage:
+class ReceivedMessage(Struct, frozen=True):
     """A message as a subscription delivers it."""
 
     topic: str

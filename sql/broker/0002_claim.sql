@@ -5,8 +5,10 @@
 -- about batch_size, and never only a part of a transaction. Nothing to read: no rows, and nothing is written.
 -- The claim is the lock on the offset's row; it lasts until the transaction ends.
 -- after_partition: where the caller was last; partitions take turns from there, so that a busy one starves nobody.
+-- in_hand: partitions that the caller's process is at already, and will look at again by itself.
 CREATE FUNCTION clientmgr.claim_batch(
-    group_id text, topic_id integer, only_partition integer, after_partition integer, batch_size integer
+    group_id text, topic_id integer, only_partition integer, after_partition integer, batch_size integer,
+    in_hand integer[]
 )
 RETURNS TABLE (
     partition_id integer, next_offset bigint, c_offset bigint, tx_last_offset bigint, message_id bigint,
@@ -15,7 +17,8 @@ RETURNS TABLE (
     attributes jsonb, -- null: none
     attempt integer, -- this delivery's number
     failures integer, -- deliveries that ended in an exception since the partition last moved on
-    published_at timestamptz
+    published_at timestamptz,
+    more_elsewhere boolean -- another partition, that is not in_hand, has something to read as well
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
@@ -23,6 +26,7 @@ SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmap
 DECLARE
     claimed record;
     last_offset bigint;
+    more_elsewhere boolean;
 BEGIN
     LOOP
         SELECT o.partition_id, o.next_offset, o.attempts, o.failed_through INTO claimed
@@ -58,12 +62,26 @@ BEGIN
         EXIT WHEN last_offset IS NOT NULL;
     END LOOP;
 
+    -- Whether another look is worth a round trip: at a modest rate nearly every one would come back empty.
+    PERFORM FROM clientmgr.consumer_offsets AS o
+    CROSS JOIN LATERAL (
+        SELECT FROM clientmgr.outbox_message_t AS m
+        WHERE m.topic_id = o.topic_id AND m.partition_id = o.partition_id AND m.c_offset >= o.next_offset
+        ORDER BY m.c_offset LIMIT 1
+    ) AS unread
+    WHERE o.group_id = claim_batch.group_id AND o.topic_id = claim_batch.topic_id AND only_partition IS NULL
+        AND o.partition_id <> claimed.partition_id AND o.partition_id <> ALL (in_hand)
+        AND (o.retry_at IS NULL OR o.retry_at <= clock_timestamp())
+    LIMIT 1;
+    more_elsewhere := FOUND;
+
     RETURN QUERY
     SELECT claimed.partition_id, claimed.next_offset, m.c_offset, m.tx_last_offset,
         coalesce(m.original_offset, m.c_offset), m.host_id, m.user_id,
         CASE WHEN m.group_id IS NULL OR m.group_id = claim_batch.group_id THEN m.payload END,
         nullif(m.attributes, '{}'),
-        m.attempts + 1 + failed.times, failed.times, coalesce(m.original_published_at, m.published_at)
+        m.attempts + 1 + failed.times, failed.times, coalesce(m.original_published_at, m.published_at),
+        more_elsewhere
     FROM clientmgr.outbox_message_t AS m
     CROSS JOIN LATERAL (
         SELECT CASE WHEN m.c_offset <= claimed.failed_through THEN claimed.attempts ELSE 0 END AS times

@@ -1,6 +1,7 @@
 """Claims: batches and their ends, partitions and turns, groups, what an idle consumer leaves untouched."""
 
 import asyncio
+import random
 from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
@@ -239,6 +240,60 @@ async def test_a_woken_consumer_does_not_wait_for_the_next_poll(log_broker: Post
         await until(lambda number=number: len(recorder.messages) > number, "a wake-up")  # type: ignore[misc]
     stop.set()
     await asyncio.wait_for(consuming, 20)
+
+
+async def test_what_comes_to_a_partition_in_hand_does_not_wait_for_the_next_poll(log_broker: PostgresBroker) -> None:
+    await ready(log_broker)
+    stop, go_on, recorder = asyncio.Event(), asyncio.Event(), Recorder()
+
+    async def slowly(batch: Batch) -> None:
+        await recorder(batch)
+        await go_on.wait()
+
+    options = ConsumerOptions(wait_period_ms=60_000, concurrency=3)
+    consuming = asyncio.create_task(log_broker.consume(SUBSCRIPTION, slowly, options=options, stop=stop))
+    await log_broker.wakeups.wait_until_listening()
+    await log_broker.publish(TOPIC, [message(0)])
+    await until(lambda: recorder.numbers == [0], "the first message to be in hand")
+    await log_broker.publish(TOPIC, [message(1)])
+    await log_broker.publish(TOPIC, [message(2, tenant="2")])
+    await until(lambda: recorder.numbers == [0, 2], "the other tenant's, by another loop")
+    go_on.set()
+    await until(lambda: recorder.numbers == [0, 2, 1], "the one that came meanwhile")
+    stop.set()
+    await asyncio.wait_for(consuming, 20)
+
+
+@pytest.mark.parametrize("concurrency", [1, 2, 5])
+async def test_no_wake_up_is_ever_missed(log_broker: PostgresBroker, concurrency: int) -> None:
+    """In many moments of each other's work: one missed, and its message would wait for a minute."""
+    await ready(log_broker)
+    chance = random.Random(concurrency)
+    stop, recorder = asyncio.Event(), Recorder()
+
+    async def at_its_own_pace(batch: Batch) -> None:
+        await asyncio.sleep(chance.choice((0.0, 0.0, 0.001, 0.004)))
+        await recorder(batch)
+
+    options = ConsumerOptions(wait_period_ms=60_000, concurrency=concurrency, batch_size=3)
+    consuming = asyncio.create_task(log_broker.consume(SUBSCRIPTION, at_its_own_pace, options=options, stop=stop))
+    await log_broker.wakeups.wait_until_listening()
+    published = 0
+
+    def all_seen() -> bool:
+        return len(recorder.messages) == published
+
+    for _ in range(60):
+        together = chance.randint(1, 5)
+        for number in range(published, published + together):
+            await log_broker.publish(TOPIC, [message(number, tenant=str(chance.randint(1, 6)))])
+        published += together
+        if chance.random() < 0.5:
+            await until(all_seen, "all that was published so far")
+    await until(all_seen, "the last ones")
+    stop.set()
+    await asyncio.wait_for(consuming, 20)
+    assert sorted(recorder.numbers) == list(range(published))
 
 
 async def test_no_connection_is_kept_after_consuming(log_broker: PostgresBroker, query: Query) -> None:

@@ -67,12 +67,17 @@ class Stopwatch:
         return Report(time.perf_counter() - self._wall, time.process_time() - self._cpu)
 
 
-def run_program(tasks: dict[str, Callable[[Task], Awaitable[Report | None]]]) -> None:
+def run_program(
+    tasks: dict[str, Callable[[Task], Awaitable[Report | None]]],
+    *,
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
+) -> None:
     """The main function of a worker program."""
     task = Task(**json.loads(sys.argv[1]))
 
     async def work() -> Report | None:
         return await tasks[task.kind](task)
 
-    report = asyncio.run(work())
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        report = runner.run(work())
     print(json.dumps(asdict(report or Report())))

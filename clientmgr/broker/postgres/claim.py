@@ -4,11 +4,12 @@ Pure data and one query; what is done with a batch is decided in `consumer` and 
 """
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
+from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
@@ -29,9 +30,8 @@ class Subscription:
     topic_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """A message and its place in the log."""
+class Record(Struct, frozen=True):
+    """A message and its place in the log. A Struct, as messages are: making one costs a ninth of a dataclass."""
 
     offset: int
     tx_last_offset: int
@@ -51,6 +51,10 @@ class Claim:
     last_offset: int
     """The last offset looked at: with `records` empty there were only other groups' retries to pass."""
     records: Sequence[Record]
+    rows: int = 0
+    """How many messages were looked at: `records`, and other groups' retries."""
+    more_elsewhere: bool = False
+    """Whether another partition, that nobody in this process is at, has something to read as well."""
 
     @property
     def messages(self) -> list[ReceivedMessage]:
@@ -78,8 +82,9 @@ async def send_claim(
     batch_size: int,
     only_partition: int | None = None,
     after_partition: int = -1,
+    in_hand: Collection[int] = (),
 ) -> AsyncCursor[tuple[Any, ...]]:
-    """Send the query that claims a partition. In pipeline mode the cursor has its rows only after the next sync."""
+    """Send the query that claims a partition."""
     cursor = connection.cursor(binary=True, row_factory=tuple_row)
     return await cursor.execute(
         QUERIES["claim"],
@@ -89,6 +94,7 @@ async def send_claim(
             "only_partition": only_partition,
             "after_partition": after_partition,
             "batch_size": batch_size,
+            "in_hand": list(in_hand),
         },
     )
 
@@ -108,7 +114,7 @@ async def read_claim(cursor: AsyncCursor[tuple[Any, ...]], topic: str) -> Claim 
                 topic, str(message_id), data, tenant, key, attributes or _NO_ATTRIBUTES, attempt, published
             ),
         )
-        for _, _, offset, tx_last, message_id, tenant, key, data, attributes, attempt, failures, published in rows
+        for _, _, offset, tx_last, message_id, tenant, key, data, attributes, attempt, failures, published, _ in rows
         if data is not None
     ]
-    return Claim(partition_id, first_offset, rows[-1][2], records)
+    return Claim(partition_id, first_offset, rows[-1][2], records, len(rows), more_elsewhere=rows[-1][-1])

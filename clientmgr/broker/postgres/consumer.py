@@ -22,8 +22,7 @@ from clientmgr.broker.postgres.consumption import (
     wait_for_stop,
 )
 from clientmgr.broker.postgres.fallback import take_apart
-from clientmgr.broker.postgres.publish import QUERIES as PUBLISH_QUERIES
-from clientmgr.broker.postgres.publish import Append, execute, unknown_topic_named
+from clientmgr.broker.postgres.publish import append_to_topics
 from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
 from clientmgr.database import CONNECTION_LIFETIME_S
 from clientmgr.errors import ErrorKind, classify
@@ -49,6 +48,9 @@ class Consumer:
         self._last_partition = random.randrange(1024)  # noqa: S311
         # When to look for due retries and rested partitions, if nobody wakes us before.
         self._next_look_at = 0.0
+        # The news when we last looked at all partitions, and whether that look showed that nothing else waits.
+        self._seen_news = -1
+        self._exhausted = False
         self._failure_to_note: Claim | None = None
         self._failed_connections = 0
 
@@ -71,6 +73,7 @@ class Consumer:
     async def _work(self, connection: AsyncConnection[Any]) -> bool:
         """Handle batches until there is no more to do (True) or the connection is old enough to be renewed (False)."""
         opened = time.monotonic()
+        self._exhausted = False
         if self._failure_to_note is not None:
             await self._postpone(connection, self._failure_to_note)
         claim: Claim | None = None
@@ -82,8 +85,8 @@ class Consumer:
                 if claim is None:
                     return True
             self._last_partition = claim.partition_id
-            if self._options.linger_ms and len(claim.records) < self._options.batch_size:
-                claim = await self._linger(connection, claim)
+            if claim.more_elsewhere:
+                self._context.wakeups.wake_one(self._subscription.topic_id)
             claim = await self._handle(connection, claim)
             self._failed_connections = 0
         return True
@@ -92,31 +95,36 @@ class Consumer:
         """The next claim, waiting for it if need be. None: we are to stop, or in burst mode there is nothing left."""
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while not self._context.stop.is_set():
+            if self._exhausted:
+                await wakeups.sleep(topic_id, self._seen_news, self._next_look_at - time.monotonic())
+                self._exhausted = False
+                continue
             if time.monotonic() >= self._next_look_at:
                 await self._requeue_due(connection)
-            seen_news = wakeups.news(topic_id)
-            async with connection.pipeline():
-                await connection.execute("BEGIN")
-                cursor = await self._send_claim(connection)
+            others_have = frozenset(self._context.in_hand)
+            await connection.execute("BEGIN")
+            cursor = await self._send_claim(connection)
             claim = await read_claim(cursor, self._subscription.topic)
             if claim is not None:
-                wakeups.wake_one(topic_id)
                 return claim
             await connection.execute("ROLLBACK")
             if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
                 return None
-            await wakeups.sleep(topic_id, seen_news, self._next_look_at - time.monotonic())
+            # What woke us may have come to a partition that one of us has in hand.
+            if others_have <= self._context.in_hand:
+                self._exhausted = True
+                if others_have:
+                    self._seen_news = wakeups.leave_to_the_busy(topic_id)
         return None
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
         """Put due retries back into the log. Returns in how many seconds more will be due."""
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
         cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
-        async with connection.pipeline():
-            await cursors[0].execute(
-                QUERIES["requeue_due"], group | {"topic": self._subscription.topic, "most": REQUEUE_AT_MOST}
-            )
-            await cursors[1].execute(QUERIES["next_retry"], group)
+        await cursors[0].execute(
+            QUERIES["requeue_due"], group | {"topic": self._subscription.topic, "most": REQUEUE_AT_MOST}
+        )
+        await cursors[1].execute(QUERIES["next_retry"], group)
         (requeued, next_due_s), (next_retry_s,) = [await anext(cursor) for cursor in cursors]
         if requeued:
             self._next_look_at = 0.0
@@ -128,12 +136,15 @@ class Consumer:
     async def _send_claim(
         self, connection: AsyncConnection[Any], only_partition: int | None = None
     ) -> AsyncCursor[tuple[Any, ...]]:
+        if only_partition is None:
+            self._seen_news = self._context.wakeups.news(self._subscription.topic_id)
         return await send_claim(
             connection,
             self._subscription,
             batch_size=self._options.batch_size,
             only_partition=self._options.partition_id if only_partition is None else only_partition,
             after_partition=self._last_partition,
+            in_hand=self._context.in_hand,
         )
 
     async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:
@@ -157,6 +168,16 @@ class Consumer:
 
     async def _handle(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
         """Handle and settle one claim. Returns the next one, if there is, which came with the answer to the COMMIT."""
+        in_hand = self._context.in_hand
+        in_hand.add(claim.partition_id)
+        try:
+            if self._options.linger_ms and len(claim.records) < self._options.batch_size:
+                claim = await self._linger(connection, claim)
+            return await self._handle_in_hand(connection, claim)
+        finally:
+            in_hand.discard(claim.partition_id)
+
+    async def _handle_in_hand(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
         started = time.monotonic()
         try:
             handled = await self._context.handle(connection, claim) if claim.records else Handled(Settlement(), {})
@@ -174,34 +195,35 @@ class Consumer:
         delay_s = handled.settlement.shortest_delay_s()
         if delay_s is not None:
             self._next_look_at = min(self._next_look_at, time.monotonic() + delay_s)
-        claim_next = not self._context.stop.is_set() and time.monotonic() < self._next_look_at
-        appends = [
-            Append(topic, handled.publications[topic], cut_off_ms=self._context.cut_off_ms)
-            for topic in sorted(handled.publications)
-        ]
-        all_small = all(append.is_small for append in appends)
-        if not all_small:
-            for append in appends:
-                await execute(connection, append)
-        cursor: AsyncCursor[tuple[Any, ...]] | None = None
-        # One round trip for all. The first statement that fails takes those after it along, the COMMIT included.
-        with unknown_topic_named():
-            async with connection.pipeline():
-                await handled.settlement.send(connection, self._subscription)
-                if all_small:
-                    for append in appends:
-                        await connection.execute(PUBLISH_QUERIES["append_rows"], append.insert_parameters())
-                await send_advance(connection, self._subscription, claim, claim.last_offset + 1)
-                await connection.execute("COMMIT")
-                if claim_next:
-                    await connection.execute("BEGIN")
-                    cursor = await self._send_claim(connection)
-        if cursor is None:
+        self._exhausted = self._took_the_last(claim)
+        claim_next = not self._context.stop.is_set() and not self._exhausted and time.monotonic() < self._next_look_at
+        await handled.settlement.send(connection, self._subscription)
+        await append_to_topics(connection, handled.publications, cut_off_ms=self._context.cut_off_ms)
+        await send_advance(
+            connection, self._subscription, claim, claim.last_offset + 1, "COMMIT; BEGIN" if claim_next else "COMMIT"
+        )
+        if not claim_next:
             return None
+        self._context.in_hand.discard(claim.partition_id)  # the next look is needed to see what has come to it
+        cursor = await self._send_claim(connection)
         next_claim = await read_claim(cursor, self._subscription.topic)
         if next_claim is None:
             await connection.execute("ROLLBACK")
         return next_claim
+
+    def _took_the_last(self, claim: Claim) -> bool:
+        """Whether all that was there when we looked is in hand, so that only a notification can mean more.
+
+        In burst mode, and without a connection that listens, none would come.
+        """
+        wakeups = self._context.wakeups
+        return (
+            wakeups.listening
+            and not self._context.burst
+            and not claim.more_elsewhere
+            and claim.rows < self._options.batch_size
+            and wakeups.news(self._subscription.topic_id) == self._seen_news
+        )
 
     async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:
         self._next_look_at = 0.0

@@ -53,6 +53,8 @@ class Consumption:
     max_message_bytes: int
     cut_off_ms: int | None
     stats: ConsumeStats = field(default_factory=ConsumeStats)
+    in_hand: set[int] = field(default_factory=set)
+    """The partitions that a loop of this call has claimed. It looks at them again by itself."""
 
     async def handle(self, connection: AsyncConnection[Any], claim: Claim) -> Handled:
         """Call the handler inside the connection's transaction and check what it answers."""

@@ -59,11 +59,13 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
         new_offset = claim.last_offset + 1
     for topic in sorted(publications):
         await append_transactions(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
-    await send_advance(connection, context.subscription, claim, new_offset)
-    if waiting is not None:
+    if waiting is None:
+        await send_advance(connection, context.subscription, claim, new_offset, "COMMIT")
+    else:
+        await send_advance(connection, context.subscription, claim, new_offset)
         rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
         await send_postpone(connection, context.subscription, rest, backoff_s(waiting.failures))
-    await connection.execute("COMMIT")
+        await connection.execute("COMMIT")
     for settlement in settlements:
         context.count(settlement, started)
     return waiting is None

@@ -1,10 +1,12 @@
 """What becomes of a handled batch, message by message, and the statements that record it in the batch's transaction."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, LiteralString, Self
 
 from psycopg import AsyncConnection
+from psycopg.sql import Literal
 
 from clientmgr.broker.interface import Dead, Outcome, Retry
 from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, Subscription
@@ -71,19 +73,25 @@ class Settlement:
 
 
 async def send_advance(
-    connection: AsyncConnection[Any], subscription: Subscription, claim: Claim, new_offset: int
+    connection: AsyncConnection[Any],
+    subscription: Subscription,
+    claim: Claim,
+    new_offset: int,
+    then: LiteralString = "",
 ) -> None:
-    """Record that all before `new_offset` is settled. Fails, and the transaction with it, if the claim is lost."""
-    await connection.execute(
-        QUERIES["advance"],
-        {
-            "group_id": subscription.group_id,
-            "topic_id": subscription.topic_id,
-            "partition_id": claim.partition_id,
-            "expected_offset": claim.first_offset,
-            "new_offset": new_offset,
-        },
-    )
+    """Record that all before `new_offset` is settled. Fails, and the transaction with it, if the claim is lost.
+
+    `then`: statements to follow, like `COMMIT`. All go in one message: written as text for that, because psycopg's
+    pipeline takes three times the processor time. The first that fails takes those after it along.
+    """
+    place = (subscription.topic_id, claim.partition_id, claim.first_offset, new_offset)
+    advance = f"SELECT clientmgr.advance_offset({_quoted(subscription.group_id)}, {', '.join(map(str, place))})"
+    await connection.execute(f"{advance}; {then}".encode())
+
+
+@functools.lru_cache(maxsize=256)
+def _quoted(text: str) -> str:
+    return Literal(text).as_string()
 
 
 async def send_postpone(

@@ -31,7 +31,7 @@ class PostgresBroker:
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings
-        self._wakeups = Wakeups(self._connect)
+        self.wakeups = Wakeups(self._connect)
         self._group_commit = GroupCommit(self._connect_to_publish)
 
     async def __aenter__(self) -> Self:
@@ -40,7 +40,7 @@ class PostgresBroker:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._wakeups.stop()
+        await self.wakeups.stop()
         await self._group_commit.close()
 
     async def ensure_topic(self, topic: str) -> None:
@@ -94,13 +94,13 @@ class PostgresBroker:
             stop,
             burst,
             self._connect,
-            self._wakeups,
+            self.wakeups,
             SubscriptionMetrics(found.topic, subscription),
             self._settings.broker_max_message_bytes,
             self._cut_off_ms,
         )
         if not burst:
-            self._wakeups.start()
+            self.wakeups.start()
         await _run_consumers(context)
         return context.stats
 

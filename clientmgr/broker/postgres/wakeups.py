@@ -1,7 +1,8 @@
 """One LISTEN connection for the whole process, and the sleepers it wakes. A lost notification costs a polling interval.
 
-A notification wakes one sleeper of its topic; whoever then finds work wakes the next. So a single message does not
-start a stampede, and a flood of them has everybody up in no time.
+A notification wakes one sleeper of its topic; whoever finds that there is more wakes the next. A single message does
+not start a stampede, and a flood of them has everybody up in no time. Only when nobody sleeps is it news for those who
+are busy, who look again when they are done.
 """
 
 import asyncio
@@ -42,11 +43,15 @@ class Wakeups:
                 await self._task
             self._task = None
 
+    @property
+    def listening(self) -> bool:
+        return self._listening.is_set()
+
     async def wait_until_listening(self) -> None:
         await self._listening.wait()
 
     def news(self, topic_id: int) -> int:
-        """A number that changes whenever the topic may have something new. Read it before looking into the log."""
+        """A number that changes when something new may be left for those who are busy. Read it before looking."""
         self._sleepers[topic_id]  # from now on the topic counts as one that is read here
         return self._news[topic_id]
 
@@ -66,16 +71,22 @@ class Wakeups:
                 self._sleepers[topic_id].remove(sleeper)
 
     def wake_one(self, topic_id: int) -> None:
-        """There may be more than one consumer can take: let another one look."""
+        """There is something to read: let a sleeper look, or whoever is ready next."""
         sleepers = self._sleepers[topic_id]
         while sleepers:
             sleeper = sleepers.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
                 return
+        self.leave_to_the_busy(topic_id)
+
+    def leave_to_the_busy(self, topic_id: int) -> int:
+        """There may be something in what others have in hand: they are to look again. Returns the news' new number."""
+        self._news[topic_id] += 1
+        return self._news[topic_id]
 
     def wake_all(self, topic_id: int) -> None:
-        self._news[topic_id] += 1
+        self.leave_to_the_busy(topic_id)
         while self._sleepers[topic_id]:
             self.wake_one(topic_id)
 
@@ -102,5 +113,4 @@ class Wakeups:
         if payload.isdecimal():
             topic_id = int(payload)
             if topic_id in self._sleepers:  # or nobody here reads it
-                self._news[topic_id] += 1
                 self.wake_one(topic_id)

@@ -9,9 +9,10 @@ import contextlib
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
@@ -199,7 +200,9 @@ class Handling:
         if failures:
             await self.records.forget_failures(connection, list(failures))
         return [
-            replace(delivery.message, attempt=delivery.message.attempt + failures.get(delivery.message.message_id, 0))
+            msgspec.structs.replace(
+                delivery.message, attempt=delivery.message.attempt + failures.get(delivery.message.message_id, 0)
+            )
             for delivery in deliveries
         ]
 

@@ -2,12 +2,7 @@
 
 -- name: claim
 SELECT * FROM clientmgr.claim_batch(
-    %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s
-);
-
--- name: advance
-SELECT clientmgr.advance_offset(
-    %(group_id)s, %(topic_id)s, %(partition_id)s, %(expected_offset)s, %(new_offset)s
+    %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s, %(in_hand)s::integer[]
 );
 
 -- name: postpone

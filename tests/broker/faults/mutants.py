@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 from psycopg import AsyncConnection, Connection
 
@@ -72,8 +72,14 @@ def _acknowledge_before_handling() -> None:
         await connection.execute("BEGIN")
         return await handle(self, connection, claim)
 
-    async def acknowledged_already(*_: object) -> None:
-        pass
+    async def acknowledged_already(
+        connection: AsyncConnection[Any],
+        _subscription: Subscription,
+        _claim: Claim,
+        _new: int,
+        then: LiteralString = "",
+    ) -> None:
+        await connection.execute(then)
 
     _replace(consumption.Consumption, "handle", acknowledge_and_handle)
     _replace(consumer, "send_advance", acknowledged_already)
@@ -82,13 +88,15 @@ def _acknowledge_before_handling() -> None:
 
 def _acknowledge_in_a_later_transaction() -> None:
     async def commit_and_acknowledge(
-        connection: AsyncConnection[Any], subscription: Subscription, claim: Claim, new_offset: int
+        connection: AsyncConnection[Any],
+        subscription: Subscription,
+        claim: Claim,
+        new_offset: int,
+        then: LiteralString = "",
     ) -> None:
-        async with connection.pipeline():
-            await connection.execute("COMMIT")
-            await connection.execute("BEGIN")
+        await connection.execute("COMMIT; BEGIN")
         await asyncio.sleep(random.uniform(0.0, 0.005))
-        await send_advance(connection, subscription, claim, new_offset)
+        await send_advance(connection, subscription, claim, new_offset, then)
 
     _replace(consumer, "send_advance", commit_and_acknowledge)
     _replace(fallback, "send_advance", commit_and_acknowledge)
