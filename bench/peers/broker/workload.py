@@ -18,7 +18,7 @@ TENANTS = 64
 
 HANDLED_TABLE = "CREATE TABLE handled (n bigint NOT NULL, payload text NOT NULL)"
 INSERT_ROW = "INSERT INTO handled (n, payload) VALUES (%s, %s)"
-INSERT_MANY = "INSERT INTO handled (n, payload) SELECT * FROM unnest(%s::bigint [], %s::text [])"
+INSERT_MANY = "INSERT INTO handled (n, payload) SELECT * FROM unnest(%b::bigint [], %b::text [])"
 
 
 @dataclass(frozen=True, slots=True)
