@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
-from psycopg.types.json import Jsonb
 
 from clientmgr.errors import SettingsError
 from clientmgr.settings import Settings
@@ -58,6 +57,10 @@ class AuditRecord:
     hash: bytes
 
 
+# The chain's hashes are made of what this writes: it must never change.
+_as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
 class AuditLogger:
     """Appends to the log. It holds the key and nothing else."""
 
@@ -94,12 +97,13 @@ class AuditLogger:
     def _columns(self, entries: Sequence[AuditEntry], heads: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
         ends = dict(heads)
         records = []
+        now = datetime.now(UTC)
         for entry in entries:
             seq, previous_hash = ends[entry.customer_id]
             record = AuditRecord(
                 customer_id=entry.customer_id,
                 seq=seq + 1,
-                recorded_at=datetime.now(UTC),
+                recorded_at=now,
                 actor=entry.actor,
                 action=entry.action,
                 contact_hash=None
@@ -124,7 +128,7 @@ class AuditLogger:
             "contact_hash": [record.contact_hash for record, _ in records],
             "rows_affected": [record.rows_affected for record, _ in records],
             "outcome": [record.outcome for record, _ in records],
-            "details": [Jsonb(dict(record.details)) for record, _ in records],
+            "details": [_as_json(dict(record.details)) for record, _ in records],
             "key_id": self.key_id,
             "previous_hash": [record.previous_hash for record, _ in records],
             "hash": [record_hash for _, record_hash in records],
@@ -132,7 +136,7 @@ class AuditLogger:
 
     def _chain_hash(self, record: AuditRecord) -> bytes:
         return self._hmac(
-            json.dumps(
+            _as_json(
                 [
                     record.customer_id,
                     record.seq,
@@ -145,9 +149,7 @@ class AuditLogger:
                     dict(record.details),
                     record.key_id,
                     record.previous_hash.hex(),
-                ],
-                sort_keys=True,
-                separators=(",", ":"),
+                ]
             ).encode()
         )
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from clientmgr.devices.events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload
 from clientmgr.devices.state import (
@@ -21,8 +21,7 @@ from clientmgr.devices.state import (
 )
 
 
-@dataclass(slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """Who claimed a token last. Between two claims of one millisecond the greater client id has it."""
 
     version: int

@@ -6,11 +6,12 @@ idempotent, and tests hold it to that.
 """
 
 import hashlib
-from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
 
 INFO_FIELDS = (
     "hardware_id",
@@ -41,15 +42,17 @@ class TokenKey(NamedTuple):
     digest: bytes
 
 
-class Info(NamedTuple):
+# Structs, because millions of them are made: a dataclass takes nine times as long.
+
+
+class Info(Struct, frozen=True, gc=False):
     """One info field as it was last set."""
 
     version: int
     value: Any
 
 
-@dataclass(frozen=True, slots=True)
-class PushToken:
+class PushToken(Struct, frozen=True):
     """A token that a device may hold: a string, or for web push a subscription."""
 
     kind: str
@@ -61,8 +64,7 @@ class PushToken:
         return hashlib.sha256(f"{text}".encode()).digest()
 
 
-@dataclass(frozen=True, slots=True)
-class TokenFacet:
+class TokenFacet(Struct, frozen=True):
     """The token register. A digest without a token: another device has claimed it since (superseded)."""
 
     version: int = 0
@@ -72,19 +74,21 @@ class TokenFacet:
     status_version: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class ContactFacet:
+class ContactFacet(Struct, frozen=True):
     version: int = 0
     contact_id: int | None = None
 
 
-@dataclass(slots=True)
-class DeviceState:
+_NO_TOKEN = TokenFacet()
+_NO_CONTACT = ContactFacet()
+
+
+class DeviceState(Struct):
     """A device, or what some events say of one."""
 
-    info: dict[str, Info] = field(default_factory=dict)
-    token: TokenFacet = TokenFacet()
-    contact: ContactFacet = ContactFacet()
+    info: dict[str, Info] = msgspec.field(default_factory=dict)
+    token: TokenFacet = _NO_TOKEN
+    contact: ContactFacet = _NO_CONTACT
     last_seen: int = 0
     """The newest event that is not a deletion. A device is there while this is above its tombstone."""
 
@@ -99,7 +103,7 @@ def merge(left: DeviceState, right: DeviceState) -> DeviceState:
     return DeviceState(
         info=info,
         token=_merge_tokens(left.token, right.token),
-        contact=max(left.contact, right.contact, key=lambda facet: (facet.version, facet.contact_id or 0)),
+        contact=left.contact if _order(left.contact) > _order(right.contact) else right.contact,
         last_seen=max(left.last_seen, right.last_seen),
     )
 
@@ -112,8 +116,8 @@ def erase_until(state: DeviceState, version: int) -> DeviceState | None:
         return state
     return DeviceState(
         info={name: info for name, info in state.info.items() if info.version > version},
-        token=state.token if state.token.version > version else TokenFacet(),
-        contact=state.contact if state.contact.version > version else ContactFacet(),
+        token=state.token if state.token.version > version else _NO_TOKEN,
+        contact=state.contact if state.contact.version > version else _NO_CONTACT,
         last_seen=state.last_seen,
     )
 
@@ -148,7 +152,13 @@ def _wins_tie(candidate: Info, current: Info) -> bool:
     return candidate.version == current.version and canonical(candidate.value) > canonical(current.value)
 
 
+def _order(facet: ContactFacet) -> tuple[int, int]:
+    return facet.version, facet.contact_id or 0
+
+
 def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
+    if not right.version or not left.version:
+        return left if left.version else right
     if (left.version, left.digest) == (right.version, right.digest):
         # The same write twice: what is known of it besides (superseded, a verdict on it) is kept.
         return max(left, right, key=lambda facet: (facet.status == "superseded", facet.status_version, facet.status))

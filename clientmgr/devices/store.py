@@ -34,6 +34,8 @@ from clientmgr.tenants.names import CustomerId, in_schema
 JSON_FIELDS = ("push_settings", "attributes")
 Rows = AsyncCursor[tuple[Any, ...]]
 
+# Where `devices_for_update` has them.
+_INFO_COLUMNS = {name: place for place, name in enumerate(INFO_FIELDS, start=13)}
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
 
@@ -168,11 +170,12 @@ def _state_of(row: Sequence[Any]) -> DeviceState:
     (_, _, contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[:11]
     last_seen, info_versions = row[11], _INFO_VERSIONS.decode(row[12])
     token = None if kind is None else PushToken(kind, push_token, _from_json(web_push))
-    values = dict(zip(INFO_FIELDS, row[13:], strict=True))
+    info = {name: Info(version, row[_INFO_COLUMNS[name]]) for name, version in info_versions.items()}
     for name in JSON_FIELDS:
-        values[name] = _from_json(values[name])
+        if name in info:
+            info[name] = Info(info_versions[name], _from_json(info[name].value))
     return DeviceState(
-        info={name: Info(info_versions[name], value) for name, value in values.items() if name in info_versions},
+        info=info,
         token=TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
         contact=ContactFacet(contact_version, contact_id),
         last_seen=last_seen,
