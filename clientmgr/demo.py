@@ -1,4 +1,4 @@
-"""What `clientmgr demo` adds to the system: three tenants, and traffic of two of them that never ends."""
+"""What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet."""
 
 import threading
 
@@ -32,6 +32,13 @@ TRAFFIC = OwnCommand(
         *("--malformed", "0.01"),
     ),
 )
+
+FLEET = OwnCommand("demo-fleet", ("live", "fleet"))
+
+
+def open_to_all(settings: Settings) -> Settings:
+    """The live page without tokens, unless somebody asked for them."""
+    return settings if "live_auth" in settings.model_fields_set else settings.model_copy(update={"live_auth": "off"})
 
 
 def activate_demo_customers(settings: Settings) -> None:

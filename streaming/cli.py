@@ -59,6 +59,30 @@ def run_contact_deletion(burst: BurstOption = False) -> None:
     _run(contact_deletion.DAEMON, burst=burst)
 
 
+@app.command("telemetry-writer")
+def run_telemetry_writer(burst: BurstOption = False) -> None:
+    """Write every position of the telemetry stream to live.positions."""
+    from streaming import telemetry
+
+    raise typer.Exit(telemetry.run_telemetry_writer(attach(load_settings()), burst=burst))
+
+
+@app.command("broadcast")
+def run_broadcast() -> None:
+    """Send positions from the telemetry stream to WebSocket subscribers; serve /live, /metrics and /healthz."""
+    from streaming.broadcast import server
+
+    raise typer.Exit(server.run_broadcast(attach(load_settings())))
+
+
+@app.command("live")
+def run_live() -> None:
+    """Run broadcast and telemetry-writer in one process, stopped in that order."""
+    from streaming.broadcast import server
+
+    raise typer.Exit(server.run_broadcast(attach(load_settings()), with_writer=True))
+
+
 def _run(daemon: "Daemon", *, burst: bool) -> None:
     from streaming.daemon import run_daemon
 

@@ -8,7 +8,15 @@ from rich.panel import Panel
 
 from clientmgr.cli.output import console, log_failures
 from clientmgr.cli.services import gateway_address
-from clientmgr.demo import BUSY, DEMO_CUSTOMERS, TRAFFIC, activate_demo_customers, some_contact
+from clientmgr.demo import (
+    BUSY,
+    DEMO_CUSTOMERS,
+    FLEET,
+    TRAFFIC,
+    activate_demo_customers,
+    open_to_all,
+    some_contact,
+)
 from clientmgr.devices import topics
 from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
@@ -29,7 +37,7 @@ def up() -> None:
 
 def demo() -> None:
     """Run everything as `up` does, with three tenants and devices that never rest. Ctrl-C stops it; the data stays."""
-    settings = _settings()
+    settings = open_to_all(_settings())
     title = f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}"
     with stop_on_signals() as stop:
 
@@ -38,7 +46,7 @@ def demo() -> None:
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
             _show_panel(title, ready, examples)
 
-        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC])
+        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC, FLEET])
 
 
 def _settings() -> Settings:
@@ -59,6 +67,7 @@ def _where_to_look(settings: Settings, examples: Sequence[str]) -> str:
         [
             f"Dagster UI       {ui}",
             f"Lineage          {ui}/asset-groups",
+            f"Live map         http://{settings.live_ws_host}:{settings.live_ws_port}/live",
             f"PostgreSQL       {hide_password(settings.database_url)}",
             f"Redis            {hide_password(settings.redis_url)}",
             f"Pub/Sub gateway  PUBSUB_EMULATOR_HOST={gateway_address(settings, settings.pubsub_gateway_port)}",

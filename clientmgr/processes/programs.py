@@ -16,7 +16,14 @@ DAGSTER_SCHEMA = "dagster"
 ROLLBACK_S = 3.0
 
 
-DAEMONS = ("writer", "republisher", "push-token-status", "contact-deletion")
+DAEMONS = (
+    "writer",
+    "republisher",
+    "push-token-status",
+    "contact-deletion",
+    "telemetry-writer",
+    "broadcast",
+)
 """What `clientmgr run` runs, in the order of its start."""
 
 

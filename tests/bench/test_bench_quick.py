@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import bench.broadcast
 import bench.tenants
 from bench.__main__ import app
+from bench.broadcast.servers import LIMIT, OURS
 from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Line, speed_ratio
@@ -22,6 +24,16 @@ def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
     assert tables[0].lines[0].variant == "ours"
     assert any("django-tenants: not installed" in note for note in tables[0].notes)
     assert all(line.wall_s > 0 for table in tables for line in table.lines)
+
+
+def test_the_broadcast_benchmark_runs_and_every_frame_arrives(tmp_path: Path) -> None:
+    scenario = bench.broadcast.Scenario(connections=6, events=2, rate=200, records=40)
+
+    table = bench.broadcast.compare(Options(quick=True, rounds=1, folder=tmp_path), scenario, [OURS, LIMIT])
+
+    assert scenario.frames == table.amount == 6 * 20
+    assert [line.variant for line in table.lines] == ["ours", "limit: plain sockets"]
+    assert any("lag of ours: p50" in note for note in table.notes)
 
 
 def test_variants_that_did_different_work_are_refused() -> None:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from clientmgr.database import Database
-from clientmgr.demo import DEMO_CUSTOMERS, TRAFFIC, activate_demo_customers
+from clientmgr.demo import DEMO_CUSTOMERS, FLEET, TRAFFIC, activate_demo_customers, open_to_all
 from clientmgr.devices import topics
 from clientmgr.devices.events import InvalidMessageError, decode_event
 from clientmgr.embedded.stack import with_audit_key
@@ -45,7 +45,7 @@ def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
 def test_each_process_of_ours_has_a_metrics_port_of_its_own(tmp_path: Path) -> None:
     found = programs(tmp_path, metrics_port=9100)
     ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS)]
-    assert ports == ["9100", "9101", "9102", "9103", "9104"]
+    assert ports == ["9100", "9101", "9102", "9103", "9104", "9105", "9106"]
 
 
 def test_a_daemon_may_take_the_whole_time_to_drain_before_it_is_killed(tmp_path: Path) -> None:
@@ -75,3 +75,12 @@ def test_the_demos_tenants_can_be_activated_again(database: Database, tmp_path: 
     assert [(tenant["customer_id"], tenant["status"]) for tenant in listed] == [
         (customer_id, "active") for customer_id in DEMO_CUSTOMERS
     ]
+
+
+def test_the_demos_fleet_is_a_command_that_there_is() -> None:
+    assert "Usage: clientmgr live fleet" in Cli({}).ok(*FLEET.arguments, "--help").out
+
+
+def test_the_demo_shows_its_map_without_tokens_unless_somebody_asks_for_them() -> None:
+    assert open_to_all(load_settings()).live_auth == "off"
+    assert open_to_all(load_settings(live_auth="on")).live_auth == "on"

@@ -1,0 +1,25 @@
+-- name: ensure_days
+SELECT live.ensure_position_days(%(days)s);
+
+-- name: drop_days
+SELECT live.drop_position_days(%(oldest)s);
+
+-- name: insert
+-- What is there already came before: the stream delivers at least once.
+INSERT INTO live.positions (
+    device_id, ts, latitude, longitude, altitude, speed, course, accuracy, satellites, codec, attributes
+)
+SELECT * FROM unnest(
+    %(device_id)s::text[], %(ts)s::timestamptz[], %(latitude)s::float8[], %(longitude)s::float8[],
+    %(altitude)s::float8[], %(speed)s::float8[], %(course)s::float8[], %(accuracy)s::float8[],
+    %(satellites)s::smallint[], %(codec)s::text[], %(attributes)s::jsonb[]
+)
+ON CONFLICT (device_id, ts) DO NOTHING;
+
+-- name: reject
+INSERT INTO live.rejected_records (stream, entry_id, reason, fields)
+SELECT %(stream)s, * FROM unnest(%(entry_id)s::text[], %(reason)s::text[], %(fields)s::bytea[])
+ON CONFLICT (stream, entry_id) DO NOTHING;
+
+-- name: forget_rejected
+DELETE FROM live.rejected_records WHERE rejected_at < %(before)s;

@@ -1,0 +1,112 @@
+"""What a client can say, and what it is answered."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from streaming.broadcast.frames import TOPIC_PREFIX, error_frame, event_of, message_frame, subscribed_frame
+from streaming.broadcast.hub import Hub
+from streaming.broadcast.tokens import TokenError, read_token
+
+if TYPE_CHECKING:
+    from streaming.broadcast.connection import Connection
+
+UNAUTHENTICATED = 4401
+FORBIDDEN = 4403
+
+
+class Subscribe(msgspec.Struct, tag_field="type", tag="subscribe"):
+    topic: str
+
+
+class Unsubscribe(msgspec.Struct, tag_field="type", tag="unsubscribe"):
+    topic: str
+
+
+class Authenticate(msgspec.Struct, tag_field="type", tag="auth"):
+    token: str
+
+
+class ListEvents(msgspec.Struct, tag_field="type", tag="events"):
+    pass
+
+
+Command = Subscribe | Unsubscribe | Authenticate | ListEvents
+_decoder: msgspec.json.Decoder[Command] = msgspec.json.Decoder(Command)
+
+
+def handle(hub: Hub, connection: "Connection", text: bytes) -> None:
+    """Do what a client asks for, or tell it what is wrong with that."""
+    if len(text) > hub.settings.live_ws_max_frame_bytes:
+        refuse(connection, "too_large", f"a message has at most {hub.settings.live_ws_max_frame_bytes} bytes")
+        return
+    try:
+        command = _decoder.decode(text)
+    except msgspec.ValidationError as error:
+        unknown_type = str(error).endswith("`$.type`") or "`type`" in str(error)
+        refuse(connection, "unknown_type" if unknown_type else "invalid_message", str(error))
+        return
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        refuse(connection, "bad_json", f"a message is a JSON object: {error}")
+        return
+    if isinstance(command, Authenticate):
+        authenticate(hub, connection, command.token)
+    elif connection.grant is None:
+        connection.refuse(UNAUTHENTICATED, "the first message must bring the token")
+    elif isinstance(command, ListEvents):
+        _list_events(hub, connection)
+    else:
+        _on_topic(hub, connection, command)
+
+
+def authenticate(hub: Hub, connection: "Connection", token: str, *, tell: bool = True) -> None:
+    """Take the token's grant in place of any before it; a bad token ends the connection."""
+    try:
+        connection.grant = read_token(hub.token_key, token)
+    except TokenError as error:
+        connection.refuse(UNAUTHENTICATED, str(error))
+        return
+    for event in [event for event in connection.subscriptions if not connection.grant.allows(event)]:
+        connection.unsubscribe(event)
+        connection.outbox.reply(message_frame(type="unsubscribed", topic=TOPIC_PREFIX + event))
+    if tell:
+        connection.outbox.reply(message_frame(type="authenticated", expiresAt=int(connection.grant.expires_at * 1000)))
+
+
+def refuse(connection: "Connection", code: str, message: str) -> None:
+    connection.outbox.reply(error_frame(code, message))
+
+
+def _list_events(hub: Hub, connection: "Connection") -> None:
+    may_see: Callable[[str], bool] = connection.grant.allows if connection.grant else lambda _: False
+    events = [
+        {"event": event, "topic": TOPIC_PREFIX + event, "devices": devices}
+        for event, devices in sorted(hub.participants.events().items())
+        if may_see(event)
+    ]
+    connection.outbox.reply(message_frame(type="events", events=events))
+
+
+def _on_topic(hub: Hub, connection: "Connection", command: Subscribe | Unsubscribe) -> None:
+    event = event_of(command.topic)
+    if event is None:
+        refuse(connection, "unknown_topic", f"a topic is {TOPIC_PREFIX} and the id of an event")
+    elif isinstance(command, Unsubscribe):
+        connection.unsubscribe(event)
+        connection.outbox.reply(message_frame(type="unsubscribed", topic=command.topic))
+    elif connection.grant is None or not connection.grant.allows(event):
+        refuse(connection, "forbidden", f"the token does not allow {command.topic}")
+    elif event not in connection.subscriptions and (
+        len(connection.subscriptions) >= hub.settings.live_ws_max_subscriptions
+    ):
+        refuse(
+            connection,
+            "too_many_subscriptions",
+            f"a connection has at most {hub.settings.live_ws_max_subscriptions} subscriptions",
+        )
+    else:
+        # First subscribed, then the snapshot: both happen before anything else can be sent, so nothing falls between.
+        topic = connection.subscribe(event)
+        known = hub.last_positions.bodies(hub.participants.devices_of(event))
+        connection.outbox.reply(subscribed_frame(topic.name, topic.position_start, known))

@@ -1,0 +1,78 @@
+"""Who we are on the telemetry stream, and how we talk to the Redis that holds it."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import socket
+from typing import Any
+
+import redis
+import redis.asyncio
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from clientmgr.errors import SettingsError
+from clientmgr.settings import Settings
+
+ANSWER_WITHIN_S = 5.0
+LONGEST_PAUSE_S = 5.0
+
+RedisClient = redis.asyncio.Redis
+Entry = tuple[bytes, dict[bytes, bytes] | None]
+"""Id and fields; no fields: it was trimmed or deleted meanwhile."""
+REDIS_ERRORS = (redis.RedisError, OSError)
+
+
+def instance_id(settings: Settings) -> str:
+    """INSTANCE_ID, or a name that nobody else has."""
+    return settings.instance_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
+
+
+def open_redis(settings: Settings, *, blocks_for_ms: int = 0) -> RedisClient:
+    """A client whose errors are the caller's to handle: retries inside it would hide an outage from the loop around."""
+    if not settings.redis_url:
+        raise SettingsError("REDIS_URL: not set, and no embedded stack is running; live positions come from Redis")
+    return redis.asyncio.Redis.from_url(
+        settings.redis_url,
+        socket_timeout=ANSWER_WITHIN_S + blocks_for_ms / 1000,
+        socket_connect_timeout=ANSWER_WITHIN_S,
+        retry=Retry(NoBackoff(), 0),
+    )
+
+
+async def ensure_group(client: RedisClient, stream: str, group: str, start: str) -> bool:
+    """Make the group, and the stream, if they are missing. Whether it was made."""
+    try:
+        await client.xgroup_create(stream, group, id=start, mkstream=True)
+    except redis.ResponseError as error:
+        if not str(error).startswith("BUSYGROUP"):
+            raise
+        return False
+    return True
+
+
+def entries_of(answer: Any) -> list[Entry]:
+    """The entries in an answer to XREADGROUP for one stream, in the shape of either protocol version."""
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        (batches,) = answer.values()
+        return [entry for batch in batches for entry in batch]
+    ((_, entries),) = answer
+    return list(entries)
+
+
+def being_cancelled() -> bool:
+    """Whether the running task was told to end. psycopg may answer a cancellation with an error of the query instead,
+    and a loop that outlives errors would then never end.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
+    """Until `stop` is set, but no longer than `seconds`."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await stop.wait()

@@ -1,0 +1,155 @@
+"""Bytes on their way to one client: straight through while it keeps up, the latest of each device while it does not.
+
+The transport's buffer can't be taken back, so little goes in there: what a slow client has not asked for yet stays
+here, where a newer position can replace it. Nothing here waits.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from streaming.broadcast.topics import TopicBatch
+
+HIGH_WATER = 32 * 1024
+"""Above a usual batch, or clients that are quick enough would be taken for slow ones."""
+CHUNK = 8 * 1024
+"""What a slow client is given at a time."""
+ON_PROBATION_S = 30.0
+"""For this long after it was slow, a client's frames wait here rather than in the transport."""
+
+Key = tuple[str, str]
+
+
+class Outbox:
+    """One connection's. `too_slow` is called once, when more than `threshold` bytes wait."""
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        threshold: int,
+        conflated: Counter,
+        too_slow: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._transport = transport
+        self._threshold = threshold
+        self._conflated = conflated
+        self._too_slow = too_slow
+        self._clock = clock
+        self._waiting: dict[Key, bytes] = {}
+        self._waiting_bytes = 0
+        self._full = False  # the transport takes no more
+        self._closed = False
+        self._allowance = 0
+        self._moved_at = 0.0
+        self._seen_size = 0
+        self._slow_until = 0.0
+        transport.set_write_buffer_limits(high=HIGH_WATER)
+
+    @property
+    def slow(self) -> bool:
+        """Whether positions wait here, or would."""
+        return self._full or bool(self._waiting)
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._waiting_bytes + self._transport.get_write_buffer_size()
+
+    def send(self, batch: TopicBatch) -> None:
+        """Positions: these may be conflated."""
+        if self._closed:
+            return
+        if self.slow:
+            self._keep(batch)
+            self.check()
+        else:
+            self._transport.write(batch.joined)
+
+    def send_several(self, batches: Sequence[TopicBatch]) -> None:
+        if self._closed:
+            return
+        if self.slow:
+            for batch in batches:
+                self._keep(batch)
+            self.check()
+        else:
+            self._transport.write(b"".join([batch.joined for batch in batches]))
+
+    def reply(self, frame: bytes) -> None:
+        """An answer: whole, and in order. A client with nothing unsent may ask for a snapshot of any size."""
+        if self._closed:
+            return
+        if not self.slow:
+            self._allowance = len(frame)
+        self._transport.write(frame)
+        self.check()
+
+    def check(self) -> None:
+        """Is it too much by now?"""
+        if not self._closed and self.unsent_bytes > self._threshold + self._allowance:
+            self._too_slow()
+
+    def paused(self) -> None:
+        """The transport is full."""
+        if not self._full:
+            self._full = True
+            self._moved_at = self._clock()
+            self._seen_size = self.unsent_bytes
+        # From here on it tells of the first byte that it can't pass on, and when it has passed on the last.
+        self._transport.set_write_buffer_limits(high=0)
+        self._slow_until = self._clock() + ON_PROBATION_S
+
+    def resumed(self) -> None:
+        """The transport is empty: give it what waits, bit by bit, until it is full again."""
+        self._full = False
+        self._allowance = 0
+        self._moved_at = self._clock()
+        while self._waiting and not self._full and not self._closed:
+            self._transport.write(self._next_chunk())
+
+    def stalled_for(self) -> float:
+        """Seconds in which the client took nothing although something waits."""
+        if not self._full:
+            if self._slow_until and self._clock() > self._slow_until:
+                self._slow_until = 0.0
+                self._transport.set_write_buffer_limits(high=HIGH_WATER)
+            return 0.0
+        size = self._transport.get_write_buffer_size()
+        if size < self._seen_size:
+            self._moved_at = self._clock()
+        self._seen_size = size
+        return self._clock() - self._moved_at
+
+    def forget(self, event: str) -> None:
+        """Drop what waits of an event that is no longer watched."""
+        for key in [key for key in self._waiting if key[0] == event]:
+            self._waiting_bytes -= len(self._waiting.pop(key))
+
+    def close(self) -> None:
+        """Drop what waits; nothing more is taken."""
+        self._closed = True
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _keep(self, batch: TopicBatch) -> None:
+        """The newest frame takes its predecessor's place in the line, so that every device gets its turn."""
+        for key, frame in batch.frames:
+            before = self._waiting.get(key)
+            if before is not None:
+                self._waiting_bytes -= len(before)
+                self._conflated.inc()
+            self._waiting[key] = frame
+            self._waiting_bytes += len(frame)
+
+    def _next_chunk(self) -> bytes:
+        taken: list[Key] = []
+        size = 0
+        for key, frame in self._waiting.items():
+            taken.append(key)
+            size += len(frame)
+            if size >= CHUNK:
+                break
+        chunk = b"".join([self._waiting.pop(key) for key in taken])
+        self._waiting_bytes -= len(chunk)
+        return chunk

@@ -1,0 +1,172 @@
+"""Reads the stream for one instance, in a consumer group of its own, from the newest record on."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+import redis
+
+from clientmgr.logs import get_logger
+from clientmgr.settings import Settings
+from streaming.broadcast.connecting import (
+    LONGEST_PAUSE_S,
+    REDIS_ERRORS,
+    Entry,
+    RedisClient,
+    being_cancelled,
+    entries_of,
+    open_redis,
+)
+from streaming.broadcast.last_positions import LastPositions
+from streaming.failures import backoff_s
+
+log = get_logger(__name__)
+
+STALE_AFTER_S = 10.0
+"""After an outage longer than this, what piled up is no longer live: it is skipped."""
+SILENT_AFTER_S = 10.0
+REAP_AFTER_MS = 60_000
+"""A group whose consumers have not asked for anything in this time is a dead instance's."""
+UPKEEP_EVERY_S = 1.0
+REAP_EVERY_S = 30.0
+NEWEST = "$"
+
+# In one step: between the look and the removal its instance might come back. A group without consumers is left alone,
+# somebody may be about to join it; ours are made together with their consumer.
+REAP = """
+local reaped = {}
+if redis.call('EXISTS', KEYS[1]) == 0 then return reaped end
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    local name = row[2]
+    if string.sub(name, 1, #ARGV[1]) == ARGV[1] then
+        local consumers = redis.call('XINFO', 'CONSUMERS', KEYS[1], name)
+        local dead = #consumers > 0
+        for _, consumer in ipairs(consumers) do
+            for i = 1, #consumer, 2 do
+                if consumer[i] == 'idle' and consumer[i + 1] < tonumber(ARGV[2]) then dead = false end
+            end
+        end
+        if dead then
+            redis.call('XGROUP', 'DESTROY', KEYS[1], name)
+            table.insert(reaped, name)
+        end
+    end
+end
+return reaped
+"""
+
+
+class StreamReader:
+    """Hands batches to `broadcast`, whatever happens to Redis meanwhile."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        instance: str,
+        last_positions: LastPositions,
+        broadcast: Callable[[Sequence[Entry]], None],
+        *,
+        reap_after_ms: int = REAP_AFTER_MS,
+    ) -> None:
+        self._settings = settings
+        self._stream = settings.redis_telemetry_stream
+        self._prefix = f"{settings.live_broadcast_group_prefix}-"
+        self._consumer = instance
+        self._last_positions = last_positions
+        self._broadcast = broadcast
+        self._reap_after_ms = reap_after_ms
+        self._read_at = float("-inf")
+        self.group = self._prefix + instance
+        self.reading = asyncio.Event()
+
+    def problem(self) -> str:
+        """Why the instance is not to be called healthy; empty: it is."""
+        silence_s = time.monotonic() - self._read_at
+        if silence_s > SILENT_AFTER_S:
+            return f"nothing could be read from Redis for {silence_s:.0f} s" if self.reading.is_set() else "starting"
+        return ""
+
+    async def run(self) -> None:
+        """Read until cancelled; then leave nothing behind in Redis."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._look_after_redis())
+                tasks.create_task(self._read_for_ever())
+        finally:
+            await self._leave()
+
+    async def _read_for_ever(self) -> None:
+        settings = self._settings
+        failures = 0
+        async with open_redis(settings, blocks_for_ms=settings.live_broadcast_batch_block_ms) as client:
+            while not being_cancelled():
+                try:
+                    await self._begin(client)
+                    while True:
+                        answer = await client.xreadgroup(
+                            self.group,
+                            self._consumer,
+                            {self._stream: ">"},
+                            count=settings.live_broadcast_batch_size,
+                            block=settings.live_broadcast_batch_block_ms,
+                            noack=True,
+                        )
+                        failures = 0
+                        self._read_at = time.monotonic()
+                        if answer:
+                            self._broadcast(entries_of(answer))
+                        if settings.live_broadcast_tick_ms:
+                            await asyncio.sleep(settings.live_broadcast_tick_ms / 1000)
+                except REDIS_ERRORS as error:
+                    failures += 1
+                    log.warning("reading the stream failed, trying again", error=str(error), failures=failures)
+                    # After a fail-over the old connection may lead to a server that is no longer the one to ask.
+                    await client.connection_pool.disconnect()
+                # At once after the first failure: a group that somebody destroyed is no outage.
+                await asyncio.sleep(min(backoff_s(failures), LONGEST_PAUSE_S) if failures > 1 else 0)
+
+    async def _begin(self, client: RedisClient) -> None:
+        """Our group, where we left it; at the stream's end if that was long ago, as it is after a restart."""
+        async with client.pipeline(transaction=True) as pipeline:
+            pipeline.xgroup_create(self._stream, self.group, id=NEWEST, mkstream=True)
+            pipeline.xgroup_createconsumer(self._stream, self.group, self._consumer)
+            created, joined = await pipeline.execute(raise_on_error=False)
+        if isinstance(created, redis.ResponseError) and str(created).startswith("BUSYGROUP"):
+            if time.monotonic() - self._read_at > STALE_AFTER_S:
+                await client.xgroup_setid(self._stream, self.group, NEWEST)
+        elif isinstance(created, Exception):
+            raise created
+        if isinstance(joined, Exception):
+            raise joined
+        await self._last_positions.load(client)
+        self._read_at = time.monotonic()
+        if not self.reading.is_set():
+            log.info("reading the stream", stream=self._stream, group=self.group)
+            self.reading.set()
+
+    async def _look_after_redis(self) -> None:
+        reap_at = 0.0
+        async with open_redis(self._settings) as client:
+            while not being_cancelled():
+                try:
+                    await self._last_positions.save(client)
+                    if time.monotonic() >= reap_at:
+                        await self.reap(client)
+                        reap_at = time.monotonic() + REAP_EVERY_S
+                except REDIS_ERRORS as error:
+                    log.warning("last positions are not saved for now", error=str(error))
+                await asyncio.sleep(UPKEEP_EVERY_S)
+
+    async def reap(self, client: RedisClient) -> None:
+        """Destroy the groups of instances that are gone."""
+        reaped: list[bytes] = await client.eval(REAP, 1, self._stream, self._prefix, str(self._reap_after_ms))
+        if reaped:
+            log.info("groups of dead instances removed", groups=[name.decode() for name in reaped])
+
+    async def _leave(self) -> None:
+        try:
+            async with asyncio.timeout(2), open_redis(self._settings) as client:
+                await self._last_positions.save(client)
+                await client.xgroup_destroy(self._stream, self.group)
+        except (*REDIS_ERRORS, TimeoutError) as error:
+            log.info("our group stays behind until another instance removes it", error=str(error))

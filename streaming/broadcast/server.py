@@ -1,0 +1,159 @@
+"""A broadcast instance: listener, reader and map, started together and stopped in order."""
+
+import asyncio
+import contextlib
+import resource
+import socket
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any
+
+from websockets.frames import CloseCode
+
+from clientmgr.database import Database
+from clientmgr.errors import SettingsError
+from clientmgr.logs import configure_logging, get_logger
+from clientmgr.metrics import serve_metrics
+from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings
+from streaming.broadcast.connecting import instance_id
+from streaming.broadcast.connection import Connection
+from streaming.broadcast.fanout import Fanout
+from streaming.broadcast.hub import Hub
+from streaming.broadcast.last_positions import LastPositions
+from streaming.broadcast.participants import Participants
+from streaming.broadcast.reader import StreamReader
+from streaming.broadcast.tokens import token_key
+from streaming.broadcast.topics import TopicRegistry
+from streaming.telemetry import write_until_stopped
+
+log = get_logger(__name__)
+
+NAME = "broadcast"
+LOOK_EVERY_S = 1.0
+GOODBYE_WITHIN_S = 2.0
+MAP_WITHIN_S = 5.0
+BACKLOG = 1024
+SEND_BUFFER = 64 * 1024
+"""Of the kernel, per connection. By default it would take minutes of positions from us for a client that is gone."""
+
+Ready = Callable[[int], None]
+
+
+def run_broadcast(settings: Settings, *, with_writer: bool = False) -> int:
+    """Run an instance as a process, alone or together with a durable writer."""
+    configure_logging(settings, process="live" if with_writer else NAME)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            if with_writer:
+                await broadcast_and_write(settings, stop)
+            else:
+                await broadcast_until_stopped(settings, stop)
+
+    return run_until_stopped(main)
+
+
+async def broadcast_and_write(settings: Settings, stop: asyncio.Event) -> None:
+    """Both in one process. Told to stop, the WebSockets end first, then the reader, and the durable writer last."""
+    stop_writing = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(write_until_stopped(settings, stop_writing))
+        try:
+            await broadcast_until_stopped(settings, stop)
+        finally:
+            stop_writing.set()
+
+
+async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_ready: Ready = lambda _: None) -> None:
+    """Serve until `stop` is set. `on_ready` is told the port."""
+    loop = asyncio.get_running_loop()
+    instance = instance_id(settings)
+    participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
+    topics = TopicRegistry(settings.live_topics_warning)
+    last_positions = LastPositions(settings.redis_telemetry_stream)
+    fanout = Fanout(instance, participants, topics, last_positions)
+    reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
+
+    def problem() -> str:
+        return reader.problem() or ("" if participants.loaded.is_set() else "who takes part is not known yet")
+
+    hub = Hub(settings, instance, token_key(settings), participants, topics, last_positions, problem, loop)
+    if settings.live_auth == "off":
+        log.warning("LIVE_AUTH is off: whoever can connect may watch every event")
+    with _listener(settings) as listener:
+        async with _running(participants.run()), _running(reader.run()):
+            # A page that is there before the map would show nothing; a database that is away must not keep us from it.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(MAP_WITHIN_S):
+                    await participants.loaded.wait()
+                    await reader.reading.wait()
+            async with _serving(hub, listener), _running(_look_after_connections(hub)):
+                port = listener.getsockname()[1]
+                log.info("daemon started", daemon=NAME, instance=instance, url=f"{_url(settings, port)}/live")
+                on_ready(port)
+                await stop.wait()
+    log.info("daemon stopped", daemon=NAME)
+
+
+@contextlib.asynccontextmanager
+async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """Run something meanwhile. Should it fail, so do we."""
+    async with asyncio.TaskGroup() as tasks:
+        task = tasks.create_task(work)
+        yield
+        task.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _serving(hub: Hub, listener: socket.socket) -> AsyncIterator[None]:
+    server = await hub.loop.create_server(lambda: Connection(hub), sock=listener, backlog=BACKLOG)
+    try:
+        yield
+    finally:
+        server.close()
+        if not hub.transports:
+            hub.everybody_left.set()
+        for connection in list(hub.transports):
+            connection.close(CloseCode.GOING_AWAY, "the server is stopping")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_WITHIN_S):
+                await hub.everybody_left.wait()
+
+
+async def _look_after_connections(hub: Hub) -> None:
+    while True:
+        await asyncio.sleep(LOOK_EVERY_S)
+        now, wall_clock = hub.loop.time(), time.time()
+        for connection in list(hub.transports):
+            connection.look(now, wall_clock)
+
+
+@contextlib.contextmanager
+def _listener(settings: Settings) -> Any:
+    _allow_open_files(settings.live_ws_max_connections + 256)
+    host, port = settings.live_ws_host, settings.live_ws_port
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SettingsError(f"LIVE_WS_HOST, LIVE_WS_PORT: can't listen on {host}:{port} ({error})") from None
+    with listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        listener.setblocking(False)
+        yield listener
+
+
+def _allow_open_files(wanted: int) -> None:
+    """Every connection is an open file, and many systems allow 1,024 of them unless asked."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if possible > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < wanted and soft < wanted:
+        log.warning("fewer connections than LIVE_WS_MAX_CONNECTIONS are possible", open_files=possible)
+
+
+def _url(settings: Settings, port: int) -> str:
+    host = settings.live_ws_host
+    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

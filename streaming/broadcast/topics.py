@@ -1,0 +1,86 @@
+"""Topics and who is subscribed to them. A topic exists for as long as somebody watches it."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from clientmgr.logs import get_logger
+from streaming.broadcast.frames import TOPIC_PREFIX, position_start
+from streaming.broadcast.metrics import TOPICS
+
+if TYPE_CHECKING:
+    from streaming.broadcast.connection import Connection
+
+log = get_logger(__name__)
+
+
+class Topic:
+    """One event's subscribers, and how each of its frames begins."""
+
+    __slots__ = ("event", "name", "position_start", "subscribers")
+
+    def __init__(self, event: str) -> None:
+        self.event = event
+        self.name = TOPIC_PREFIX + event
+        self.position_start = position_start(self.name)
+        self.subscribers: set[Connection] = set()
+
+
+class TopicBatch:
+    """The frames of one topic out of one read: one by one for slow connections, joined for all others."""
+
+    __slots__ = ("frames", "joined", "topic")
+
+    def __init__(self, topic: Topic) -> None:
+        self.topic = topic
+        self.frames: list[tuple[tuple[str, str], bytes]] = []
+        """((event, device), frame)."""
+        self.joined = b""
+
+    def add(self, device_id: str, frame: bytes) -> None:
+        self.frames.append(((self.topic.event, device_id), frame))
+
+    def join(self) -> None:
+        self.joined = b"".join([frame for _, frame in self.frames])
+
+
+class TopicRegistry:
+    """All topics of an instance."""
+
+    def __init__(self, warn_above: int) -> None:
+        self._topics: dict[str, Topic] = {}
+        self._warn_above = warn_above
+        self._warned = False
+
+    def __len__(self) -> int:
+        return len(self._topics)
+
+    def __iter__(self) -> Iterator[Topic]:
+        return iter(self._topics.values())
+
+    def get(self, event: str) -> Topic | None:
+        return self._topics.get(event)
+
+    def subscribe(self, event: str, connection: "Connection") -> Topic:
+        topic = self._topics.get(event)
+        if topic is None:
+            topic = self._topics[event] = Topic(event)
+            self._count()
+        topic.subscribers.add(connection)
+        return topic
+
+    def unsubscribe(self, event: str, connection: "Connection") -> None:
+        topic = self._topics.get(event)
+        if topic is None:
+            return
+        topic.subscribers.discard(connection)
+        if not topic.subscribers:
+            del self._topics[event]
+            self._count()
+
+    def _count(self) -> None:
+        TOPICS.set(len(self))
+        if len(self) <= self._warn_above:
+            self._warned = False
+        elif not self._warned:
+            self._warned = True
+            log.warning("more topics than events are likely to exist", topics=len(self), threshold=self._warn_above)

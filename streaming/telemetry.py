@@ -1,0 +1,181 @@
+"""The durable writer: every position of the stream into PostgreSQL, acknowledged only after the commit.
+
+Writers share the consumer group `processor`. What one of them leaves behind unacknowledged, another takes over.
+"""
+
+import asyncio
+import itertools
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+from psycopg import Error
+from psycopg_pool import PoolTimeout
+
+from clientmgr.database import Database, Role
+from clientmgr.errors import ErrorKind, classify
+from clientmgr.logs import configure_logging, get_logger
+from clientmgr.metrics import serve_metrics
+from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings
+from streaming.broadcast.connecting import (
+    LONGEST_PAUSE_S,
+    REDIS_ERRORS,
+    Entry,
+    RedisClient,
+    ensure_group,
+    entries_of,
+    instance_id,
+    open_redis,
+    wait_for_stop,
+)
+from streaming.failures import backoff_s
+from streaming.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, WRITTEN
+from streaming.telemetry_store import PositionStore, Written
+from streaming.telemetry_upkeep import StreamUpkeep
+
+log = get_logger(__name__)
+
+NAME = "telemetry-writer"
+GROUP = "processor"
+BLOCK_MS = 1000
+FROM_THE_START = "0"
+NEW = ">"
+
+
+def run_telemetry_writer(settings: Settings, *, burst: bool = False) -> int:
+    """Run the writer as a process of its own. SIGTERM and Ctrl-C let it finish the batch in hand."""
+    configure_logging(settings, process=NAME)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            await write_until_stopped(settings, stop, burst=burst)
+
+    return run_until_stopped(main)
+
+
+async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> Written:
+    """Write positions until `stop` is set or, in burst mode, until the stream has no more."""
+    database = Database.from_settings(settings)
+    client = open_redis(settings, blocks_for_ms=BLOCK_MS)
+    pool = database.pool_async(Role.WRITER, size=2)
+    async with client, pool:
+        name = instance_id(settings)
+        store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
+        writer = TelemetryWriter(settings, client, store, name)
+        done = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(StreamUpkeep(settings, store, GROUP).run(done))
+            log.info("daemon started", daemon=NAME, consumer=name, burst=burst)
+            try:
+                await writer.run(stop, burst=burst)
+            finally:
+                # It ends by itself, within a moment: cancelled in the middle of a query it might not.
+                done.set()
+    log.info("daemon stopped", daemon=NAME, new=writer.total.new, rejected=writer.total.rejected)
+    return writer.total
+
+
+class TelemetryWriter:
+    """One consumer of the group."""
+
+    def __init__(self, settings: Settings, client: RedisClient, store: PositionStore, name: str) -> None:
+        self._settings = settings
+        self._client = client
+        self._store = store
+        self._name = name
+        self._stream = settings.redis_telemetry_stream
+        self._labels = {"instance_id": name}
+        self._claim_at = 0.0
+        self.total = Written()
+
+    async def run(self, stop: asyncio.Event, *, burst: bool = False) -> None:
+        """Outlives every outage of Redis and PostgreSQL."""
+        failures = 0
+        while not stop.is_set():
+            try:
+                await ensure_group(self._client, self._stream, GROUP, FROM_THE_START)
+                await self._take_up_own(stop)
+                await self._read_on(stop, burst=burst)
+                await self._leave()
+                return
+            except REDIS_ERRORS as error:
+                # A group that is gone (NOGROUP) is made again at the stream's start: what was written is known.
+                failures += 1
+                log.warning("reading the stream failed, trying again", error=str(error), failures=failures)
+                # After a fail-over the old connection may lead to a server that is no longer the one to ask.
+                await self._client.connection_pool.disconnect()
+                await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
+
+    async def _take_up_own(self, stop: asyncio.Event) -> None:
+        """What a run before us under this name had in hand when it was killed."""
+        while not stop.is_set() and (entries := await self._read(FROM_THE_START, block_ms=None)):
+            await self._settle(entries, stop)
+
+    async def _read_on(self, stop: asyncio.Event, *, burst: bool) -> None:
+        while not stop.is_set():
+            entries = await self._claim() or await self._read(NEW, block_ms=None if burst else BLOCK_MS)
+            if entries:
+                await self._settle(entries, stop)
+            elif burst:
+                return
+
+    async def _read(self, start: str, *, block_ms: int | None) -> list[Entry]:
+        answer = await self._client.xreadgroup(
+            GROUP, self._name, {self._stream: start}, count=self._settings.telemetry_batch_size, block=block_ms
+        )
+        return entries_of(answer)
+
+    async def _claim(self) -> list[Entry]:
+        """What another consumer has held for so long that it must be dead. Looked for a few times in that period."""
+        if time.monotonic() < self._claim_at:
+            return []
+        idle_ms = self._settings.telemetry_claim_idle_ms
+        answer: Any = await self._client.xautoclaim(
+            self._stream, GROUP, self._name, idle_ms, count=self._settings.telemetry_batch_size
+        )
+        entries: list[Entry] = list(answer[1])
+        if entries:
+            CLAIMED.labels(**self._labels).inc(len(entries))
+            log.info("taking over what a consumer left behind", entries=len(entries))
+        else:
+            self._claim_at = time.monotonic() + idle_ms / 4000
+        return entries
+
+    async def _settle(self, entries: Sequence[Entry], stop: asyncio.Event) -> None:
+        """Make the entries durable, then acknowledge them. Told to stop in an outage, they stay for the next run."""
+        READ.labels(**self._labels).inc(len(entries))
+        written = await self._write(entries, stop)
+        if written is None:
+            return
+        await self._client.xack(self._stream, GROUP, *(entry_id for entry_id, _ in entries))
+        self.total += written
+        WRITTEN.labels(**self._labels).inc(written.new)
+        DUPLICATES.labels(**self._labels).inc(written.seen_before)
+        REJECTED.labels(**self._labels).inc(written.rejected)
+
+    async def _write(self, entries: Sequence[Entry], stop: asyncio.Event) -> Written | None:
+        unforeseen = 0
+        for failures in itertools.count(1):
+            try:
+                return await self._store.write(entries)
+            except (Error, PoolTimeout, OSError) as error:
+                unforeseen += classify(error) is ErrorKind.UNFORESEEN
+                log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
+                if unforeseen >= self._settings.broker_max_attempts:
+                    log.error("giving up on a batch: it is parked", entries=len(entries))
+                    return await self._store.park(entries, str(error))
+            if stop.is_set():
+                return None
+            await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
+        return None
+
+    async def _leave(self) -> None:
+        """Take our name out of the group if nothing is pending under it."""
+        try:
+            pending = await self._client.xpending_range(self._stream, GROUP, "-", "+", 1, consumername=self._name)
+            if not pending:
+                await self._client.xgroup_delconsumer(self._stream, GROUP, self._name)
+        except redis.RedisError as error:
+            log.info("the group still knows our name", error=str(error))

@@ -1,0 +1,43 @@
+"""A stream of its own for each test, on the session's Redis and PostgreSQL."""
+
+from collections.abc import AsyncIterator, Callable, Iterator
+
+import pytest
+from pydantic import SecretStr
+
+from clientmgr.database import Database
+from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.settings import Settings
+from tests.broadcast.serving import Served, serving
+from tests.broadcast.stream import Stream, own_stream
+
+# Waits that are sensible in production and pointless here.
+IMPATIENT = {
+    "live_ws_port": 0,
+    "live_token_key": SecretStr("test-key"),
+    "telemetry_claim_idle_ms": 300,
+    "telemetry_stream_keep_s": 0.0,
+}
+
+
+@pytest.fixture
+def stream(
+    database: Database, redis_server: EmbeddedRedis, settings_for: Callable[[Database], Settings]
+) -> Iterator[Stream]:
+    settings = settings_for(database).model_copy(update={"redis_url": redis_server.url, **IMPATIENT})
+    stream = Stream(own_stream(settings), database)
+    yield stream
+    stream.close()
+
+
+@pytest.fixture(scope="session")
+def anyio_backend() -> tuple[str, dict[str, bool]]:
+    """The loop that the server runs on: its transports are what backpressure is about."""
+    return "asyncio", {"use_uvloop": True}
+
+
+@pytest.fixture
+async def shared(anyio_backend: object, stream: Stream) -> AsyncIterator[Served]:
+    """An instance as it is by default."""
+    async with serving(stream.settings) as served:
+        yield served

@@ -1,0 +1,186 @@
+"""From the stream to those who watch: who gets what, as what, and what is counted."""
+
+import asyncio
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clientmgr.database import Database
+from streaming.broadcast.participants import Participants
+from streaming.telemetry import write_until_stopped
+from tests.broadcast.serving import serving, until, watching
+from tests.broadcast.stream import Record, Stream, record, seconds_apart
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_everybody_who_watches_an_event_gets_each_position_once(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    at = datetime.now(UTC) - timedelta(hours=2)
+    async with (
+        serving(stream.settings, instance_id="one") as served,
+        watching(served, "E1") as first,
+        watching(served, "E1") as second,
+        watching(served, "E2") as elsewhere,
+    ):
+        stream.add(record("d1", at=at), record("d1", at=at + timedelta(seconds=1), speed=3.5, attributes={"io": 1}))
+        for watcher in (first, second):
+            assert await watcher.positions(2) == [
+                {
+                    "type": "position",
+                    "topic": "event:E1",
+                    "deviceId": "d1",
+                    "lat": 52.1,
+                    "lon": 4.3,
+                    "ts": int(at.timestamp() * 1000),
+                },
+                {
+                    "type": "position",
+                    "topic": "event:E1",
+                    "deviceId": "d1",
+                    "lat": 52.1,
+                    "lon": 4.3,
+                    "ts": int(at.timestamp() * 1000) + 1000,
+                    "speed": 3.5,
+                    "attributes": {"io": 1},
+                },
+            ]
+        # Nothing was sent here: the answer to a question is the first that comes.
+        assert (await elsewhere.ask({"type": "events"}))["type"] == "events"
+        assert await served.metric("processor_live_broadcast_records_total", instance_id="one") == 2
+        assert await served.metric("processor_live_broadcast_fanout_messages_total", instance_id="one") == 4
+
+
+async def test_a_device_in_two_events_gives_a_frame_for_each(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    stream.enter("E2", ["d1", "d2"])
+    async with (
+        serving(stream.settings) as served,
+        watching(served, "E1", "E2") as both,
+        watching(served, "E2") as second,
+    ):
+        stream.add(record("d1"), record("d2"))
+        heard = Counter((frame["topic"], frame["deviceId"]) for frame in await both.positions(3))
+        assert heard == {("event:E1", "d1"): 1, ("event:E2", "d1"): 1, ("event:E2", "d2"): 1}
+        assert [frame["deviceId"] for frame in await second.positions(2)] == ["d1", "d2"]
+
+
+async def test_a_device_in_no_event_counts_as_an_orphan_and_is_sent_to_nobody(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings, instance_id="orphans") as served, watching(served, "E1") as watcher:
+        stream.add(record("stray"), record("stray"), record("d1"))
+        assert [frame["deviceId"] for frame in await watcher.positions(1)] == ["d1"]
+        assert await served.metric("processor_live_broadcast_orphan_records_total", instance_id="orphans") == 2
+
+
+async def test_a_change_of_who_takes_part_is_followed_within_a_second(stream: Stream) -> None:
+    """The map is read every 30 s: whoever did not hear of the change would miss it in this test."""
+    async with serving(stream.settings) as served, watching(served, "E1") as watcher:
+
+        async def someone_takes_part() -> bool:
+            return bool((await watcher.ask({"type": "events"}))["events"])
+
+        async def nobody_takes_part() -> bool:
+            return not await someone_takes_part()
+
+        stream.enter("E1", ["d1"])
+        await until(someone_takes_part, "d1 takes part", within_s=1)
+        stream.add(record("d1"))
+        await watcher.positions(1)
+
+        stream.withdraw("d1")
+        await until(nobody_takes_part, "d1 is out", within_s=1)
+        stream.add(record("d1"))
+        stream.enter("E1", ["d2"])
+        await until(someone_takes_part, "d2 takes part", within_s=1)
+        stream.add(record("d2"))
+        assert [frame["deviceId"] for frame in await watcher.positions(1)] == ["d2"]
+
+
+async def test_the_last_good_map_serves_while_the_database_is_away(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    participants = Participants(stream.database, 0.1)
+    await participants._refresh()
+    participants._database = Database("postgresql://nobody@127.0.0.1:1/none")
+    await participants._refresh()
+    assert list(participants.events_of("d1")) == ["E1"]
+    assert participants.events() == {"E1": 1}
+
+
+async def test_every_instance_sees_everything_while_the_durable_writers_split_the_work(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    stop = asyncio.Event()
+    writers = [
+        asyncio.create_task(write_until_stopped(stream.settings.model_copy(update={"telemetry_batch_size": 5}), stop))
+        for _ in range(2)
+    ]
+    async with (
+        serving(stream.settings) as one,
+        serving(stream.settings) as other,
+        watching(one, "E1") as first,
+        watching(other, "E1") as second,
+    ):
+        assert len(stream.groups()) == 3
+        positions = seconds_apart(200)
+        for start in range(0, 200, 10):
+            stream.add(*positions[start : start + 10])
+            await asyncio.sleep(0)
+        everything = [frame["ts"] for frame in await first.positions(200)]
+        assert everything == sorted(everything)
+        assert [frame["ts"] for frame in await second.positions(200)] == everything
+        await asyncio.to_thread(eventually, lambda: stream.count("positions") == 200, "all positions are written")
+        stop.set()
+        shares = [written.new for written in await asyncio.gather(*writers)]
+    assert sum(shares) == 200
+    assert all(shares), "one writer did it all"
+
+
+async def test_ten_thousand_malformed_records_are_counted_and_hold_up_nothing(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings, instance_id="bad") as served, watching(served, "E1") as watcher:
+        bad: list[Record] = [
+            record("d1") | {"payload": "{"},
+            record("d1") | {"ts": "never"},
+            {"x": "y"},
+            record("d1", latitude=100),
+        ]
+        stream.add(*bad * 2500, record("d1", latitude=1.5))
+        assert [frame["lat"] for frame in await watcher.positions(1)] == [1.5]
+        assert await served.metric("processor_live_broadcast_malformed_records_total", instance_id="bad") == 10_000
+
+
+async def test_lag_counts_from_the_streams_id_and_the_age_of_the_fix_apart(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings) as served, watching(served, "E1") as watcher:
+        lag, age = "processor_live_broadcast_lag_ms_sum", "processor_live_broadcast_fix_age_ms_sum"
+        before = await served.metric(lag), await served.metric(age)
+        stream.add(record("d1", at=datetime.now(UTC) - timedelta(hours=5)))
+        await watcher.positions(1)
+        assert await served.metric(lag) - before[0] < 10_000
+        assert 17_900_000 < await served.metric(age) - before[1] < 18_100_000
+
+
+async def test_the_snapshot_is_of_the_newest_fix_and_outlives_the_server(stream: Stream) -> None:
+    stream.enter("E1", ["d1", "d2", "silent"])
+    now = datetime.now(UTC)
+    async with serving(stream.settings) as served, watching(served, "E1") as watcher:
+        stream.add(record("d1", at=now, latitude=1.0), record("d2", at=now), record("other", at=now))
+        stream.add(record("d1", at=now - timedelta(hours=1), latitude=2.0))
+        late = await watcher.positions(3)
+        assert late[-1]["lat"] == 2.0  # sent, but not the last known
+        async with watching(served) as newcomer:
+            snapshot = await newcomer.subscribe("E1")
+    assert {frame["deviceId"]: frame["lat"] for frame in snapshot} == {"d1": 1.0, "d2": 52.1}
+    assert snapshot[0].keys() == {"type", "topic", "deviceId", "lat", "lon", "ts"}
+
+    async with serving(stream.settings) as served, watching(served) as watcher:
+        assert sorted(map(str, await watcher.subscribe("E1"))) == sorted(map(str, snapshot))
+
+
+async def test_a_tick_collects_what_comes_within_it(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings, live_broadcast_tick_ms=50) as served, watching(served, "E1") as watcher:
+        stream.add(*seconds_apart(5))
+        await watcher.positions(5)

@@ -1,0 +1,168 @@
+"""Clients that do not keep up: the latest of each device for those who lag, 1008 for those who stall. Others go on."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import pytest
+
+from streaming.broadcast.tokens import make_token
+from tests.broadcast.serving import Served, serving, until, watching
+from tests.broadcast.stalling import StallingClient
+from tests.broadcast.stream import Record, Stream, record
+
+pytestmark = pytest.mark.anyio
+
+PADDING = {"note": "x" * 900}
+"""Frames of about a kilobyte fill buffers with few of them."""
+
+
+@asynccontextmanager
+async def stalling(served: Served, event: str) -> AsyncIterator[StallingClient]:
+    token = make_token(served.settings.live_token_key.get_secret_value().encode(), ["*"], 60)
+    client = StallingClient(served, token)
+    try:
+        await client.subscribe(event)
+        yield client
+    finally:
+        client.close()
+
+
+def padded(device: str, number: int) -> Record:
+    return record(device, latitude=0.0, speed=float(number), attributes=PADDING)
+
+
+async def test_a_client_whose_unsent_bytes_pass_the_threshold_is_closed_with_1008_and_others_are_not(
+    stream: Stream,
+) -> None:
+    devices = [f"d{number}" for number in range(600)]
+    stream.enter("E1", devices)
+    settings = stream.settings.model_copy(
+        update={"instance_id": "threshold", "live_ws_backpressure_threshold_bytes": 200_000}
+    )
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1") as slow:
+        stream.add(*(padded(device, 0) for device in devices))
+        assert len(await healthy.positions(600)) == 600
+
+        async def dropped() -> float:
+            return await served.metric(
+                "processor_live_broadcast_dropped_total", instance_id="threshold", reason="threshold"
+            )
+
+        await until(dropped, "the slow one is dropped", within_s=5)
+        # Nothing waits any more but what the kernel has: whoever reads on finds the close frame behind it.
+        assert await slow.end() in (1008, None)
+        assert await served.metric("processor_live_connections") == 1
+
+
+async def test_a_client_that_reads_on_in_time_finds_the_close_code(stream: Stream) -> None:
+    """A threshold below what the kernel takes: the close frame is right behind a few frames."""
+    devices = [f"d{number}" for number in range(400)]
+    stream.enter("E1", devices)
+    settings = stream.settings.model_copy(update={"live_ws_backpressure_threshold_bytes": 100_000})
+    async with serving(settings) as served, stalling(served, "E1") as slow:
+        reading = asyncio.create_task(slow.end())
+        while not reading.done():
+            stream.add(*(padded(device, 0) for device in devices * 5))
+            await asyncio.wait([reading], timeout=0.05)
+        assert reading.result() == 1008
+
+
+async def test_a_client_that_takes_nothing_is_closed_within_the_stall_timeout(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    settings = stream.settings.model_copy(
+        update={"instance_id": "stalled", "live_ws_stall_timeout_ms": 500, "live_broadcast_batch_size": 10}
+    )
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1"):
+        # Of one device, so that what waits never grows: the stall alone is the reason.
+        for _ in range(30):
+            stream.add(*(padded("d1", number) for number in range(20)))
+            await healthy.positions(20)
+
+        async def dropped() -> float:
+            return await served.metric(
+                "processor_live_broadcast_dropped_total", instance_id="stalled", reason="stalled"
+            )
+
+        await until(dropped, "the stalled one is dropped", within_s=5)
+
+
+async def test_a_slow_client_gets_the_latest_of_each_device_and_every_device(stream: Stream) -> None:
+    devices = [f"d{number}" for number in range(50)]
+    stream.enter("E1", devices)
+    rounds = 40
+    settings = stream.settings.model_copy(update={"instance_id": "conflating", "live_ws_stall_timeout_ms": 60_000})
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1") as slow:
+        for number in range(1, rounds + 1):
+            stream.add(*(padded(device, number) for device in devices))
+            await healthy.positions(50)
+        latest: dict[str, float] = {}
+        frames = 0
+        async with asyncio.timeout(20):
+            while len(latest) < 50 or set(latest.values()) != {float(rounds)}:
+                _, content = await slow.frame()
+                heard = json.loads(content)
+                assert heard["speed"] >= latest.get(heard["deviceId"], 0), "back in time"
+                latest[heard["deviceId"]] = heard["speed"]
+                frames += 1
+        assert frames < 50 * rounds, "nothing was conflated"
+        conflated = await served.metric("processor_live_broadcast_conflated_total", instance_id="conflating")
+        assert frames + conflated == 50 * rounds
+
+        # It has caught up: from here on it misses nothing.
+        stream.add(*(padded("d1", rounds + number) for number in range(1, 31)))
+        speeds = [json.loads((await slow.frame())[1])["speed"] for _ in range(30)]
+        assert speeds == [rounds + number for number in range(1, 31)]
+
+
+async def test_a_snapshot_larger_than_the_threshold_is_no_reason_to_close(stream: Stream) -> None:
+    devices = [f"d{number}" for number in range(300)]
+    stream.enter("E1", devices)
+    settings = stream.settings.model_copy(update={"live_ws_backpressure_threshold_bytes": 50_000})
+    async with serving(settings) as served, watching(served, "E1") as first:
+        stream.add(*(padded(device, 0) for device in devices))
+        await first.positions(300)
+        async with watching(served) as second:
+            assert len(await second.subscribe("E1")) == 300
+            stream.add(padded("d1", 1))
+            await second.positions(1)
+
+
+async def test_who_asks_and_asks_and_never_reads_is_closed(stream: Stream) -> None:
+    devices = [f"d{number}" for number in range(300)]
+    stream.enter("E1", devices)
+    settings = stream.settings.model_copy(
+        update={"instance_id": "asking", "live_ws_backpressure_threshold_bytes": 400_000}
+    )
+    async with serving(settings) as served, watching(served, "E1") as first:
+        stream.add(*(padded(device, 0) for device in devices))
+        await first.positions(300)
+        async with stalling(served, "E1") as asking:
+
+            async def dropped() -> float:
+                await asking.ask_again("E1")
+                return await served.metric("processor_live_broadcast_dropped_total", instance_id="asking")
+
+            await until(dropped, "it is dropped", within_s=10)
+
+
+async def test_others_are_not_delayed_by_those_who_stall(stream: Stream) -> None:
+    devices = [f"d{number}" for number in range(100)]
+    stream.enter("E1", devices)
+    settings = stream.settings.model_copy(update={"live_ws_stall_timeout_ms": 60_000})
+    async with serving(settings) as served, watching(served, "E1") as healthy, AsyncExitStack() as stalled:
+        for _ in range(3):
+            await stalled.enter_async_context(stalling(served, "E1"))
+        for _ in range(5):
+            stream.add(*(padded(device, 0) for device in devices))
+            await healthy.positions(100)
+        slowest = 0.0
+        for number in range(20):
+            started = time.perf_counter()
+            stream.add(padded("d1", number))
+            await healthy.positions(1)
+            slowest = max(slowest, time.perf_counter() - started)
+    # A stalled client that delayed others would do so until its timeout, a minute.
+    assert slowest < 5
