@@ -8,7 +8,7 @@ from rich.panel import Panel
 
 from clientmgr.cli.output import console, log_failures
 from clientmgr.cli.services import gateway_address
-from clientmgr.demo import BUSY, DEMO_CUSTOMERS, TRAFFIC, activate_demo_customers, some_contact
+from clientmgr.demo import BUSY, DEMO_CUSTOMERS, MESSAGES, TRAFFIC, activate_demo_customers, some_contact
 from clientmgr.devices import topics
 from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
@@ -36,9 +36,10 @@ def demo() -> None:
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
+            examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)
 
-        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC])
+        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC, MESSAGES])
 
 
 def _settings() -> Settings:

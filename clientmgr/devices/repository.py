@@ -1,6 +1,7 @@
 """`DeviceRepository`: the devices of many contacts at once, from a tenant's tables in PostgreSQL. Read only."""
 
 import functools
+import operator
 from collections.abc import Collection
 from typing import Any
 
@@ -11,6 +12,8 @@ from clientmgr.devices.arrays import bigint_array
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
+
+_CLIENT_ID = operator.attrgetter("client_id")
 
 
 class DeviceRepository:
@@ -23,7 +26,10 @@ class DeviceRepository:
         application_code: str,
         contact_ids: Collection[int],
     ) -> DevicesByContact:
-        """The devices of these contacts in an application, by contact. One query; some hundred contacts pay best."""
+        """The devices of these contacts in an application, by contact and in the order of their client ids.
+
+        One query, however many; some hundred contacts at a time pay best.
+        """
         found: DevicesByContact = {}
         if not contact_ids:
             return found
@@ -34,6 +40,9 @@ class DeviceRepository:
             )
             for row in await cursor.fetchall():
                 found.setdefault(row[0], []).append(ContactDevice(*row))
+        for devices in found.values():
+            if len(devices) > 1:
+                devices.sort(key=_CLIENT_ID)
         return found
 
 

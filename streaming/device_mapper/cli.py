@@ -72,6 +72,31 @@ def explain(
         _show(customer_id, contact, told, devices)
 
 
+@app.command("send-samples")
+def send_samples(
+    customer: Annotated[str, typer.Option("--customer", "-c", help="The customer's id.", show_default=False)],
+    sending_type: Annotated[Literal["batch", "tx"], typer.Option("--type", "-t", help="As which traffic.")] = "batch",
+    delivery_group: Annotated[str, typer.Option("--dg", help="To which delivery group.")] = "dg00",
+    *,
+    recipients: Annotated[int, typer.Option(min=1, help="Contacts of a message, at most.")] = 50,
+    messages: Annotated[int, typer.Option(min=0, help="How many messages; 0: until told to stop.")] = 1,
+    every: Annotated[float, typer.Option(min=0.0, help="Seconds from one message to the next.")] = 5.0,
+) -> None:
+    """Publish sample messages for contacts that the customer has, in five languages. Ctrl-C stops it."""
+    from clientmgr.processes.async_main import run_until_stopped
+    from streaming.device_mapper.sending import send
+    from streaming.device_mapper.topics import Topics
+
+    customer_id = parse_customer_id(customer, field="--customer")
+    topics = Topics(sending_type, delivery_group)
+    database, settings = open_database()
+    run_until_stopped(
+        lambda stop: send(
+            database, settings, customer_id, topics, stop, recipients=recipients, total=messages, every_s=every
+        )
+    )
+
+
 async def _explain(
     database: Database, settings: Settings, customer_id: CustomerId, contact_id: int, body: bytes
 ) -> "Explanation":

@@ -246,7 +246,7 @@ def _compare(read: Read, prepare: Prepare, compare: Callable[[Any, Any], bool], 
 
 
 def _compare_any(read: Read, prepare: Prepare, wanted: list[Any]) -> Test:
-    among = frozenset(wanted) - {None}
+    among = frozenset(wanted)
 
     def matches(device: ContactDevice) -> bool:
         value = prepare(read(device))

@@ -15,7 +15,9 @@ from psycopg import AsyncConnection
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
 from clientmgr.devices.events import InvalidMessageError
 from clientmgr.devices.manager import DeviceManager
+from clientmgr.errors import classify
 from clientmgr.flippers import FlipperCache
+from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from streaming.daemon import Daemon, Services, Source
@@ -26,7 +28,9 @@ from streaming.device_mapper.messages import Recipient, decode_message
 from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
 from streaming.failures import error_attributes, pass_on
 from streaming.retrying import settle_failures
-from streaming.tenant_batches import TenantBatches, Work
+from streaming.tenant_batches import Failures, TenantBatches, Work
+
+log = get_logger(__name__)
 
 CONTACTS_A_FETCH = 1000
 
@@ -73,7 +77,7 @@ class DeviceMapper:
         outcomes: list[Outcome] = [DONE] * len(batch.messages)
         work = await self._decode(batch, outcomes)
         failures = await self._tenants.run(batch.connection, work)
-        failures |= {one.position: one.item.error for one in work if one.item.error is not None}
+        failures |= _failures_of(work)
         settle_failures(batch, outcomes, failures, most_attempts=self._settings.broker_max_attempts, give_up=give_up)
         for one in work:
             if one.position not in failures:
@@ -136,6 +140,24 @@ class DeviceMapper:
             metrics.SENT.labels(self._type, provider).inc(count)
         for reason, count in mapped.not_sent.items():
             metrics.NOT_SENT.labels(self._type, reason).inc(count)
+
+
+def _failures_of(work: Sequence[Work[Job]]) -> Failures:
+    """What went wrong with single messages, told in the log."""
+    failures: Failures = {}
+    for one in work:
+        error = one.item.error
+        if error is not None:
+            failures[one.position] = error
+            log.warning(
+                "not mapped",
+                customer_id=one.customer_id,
+                message_id=one.item.mapper.message.message_id,
+                kind=classify(error).value,
+                error_type=type(error).__name__,
+                error=str(error).strip(),
+            )
+    return failures
 
 
 def portions(jobs: Sequence[Job]) -> Iterator[Portion]:

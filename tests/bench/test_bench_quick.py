@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import bench.device_mapper
 import bench.tenants
 from bench.__main__ import app
 from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Line, speed_ratio
+from bench.harness.servers import bench_postgres
 
 
 def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
@@ -22,6 +24,15 @@ def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
     assert tables[0].lines[0].variant == "ours"
     assert any("django-tenants: not installed" in note for note in tables[0].notes)
     assert all(line.wall_s > 0 for table in tables for line in table.lines)
+
+
+def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp_path: Path) -> None:
+    options = Options(quick=True, rounds=1, folder=tmp_path)
+    with bench_postgres(options) as server:
+        table = next(bench.device_mapper.mapping(server, recipients=40, rounds=1, numbers_of_devices=[2]))
+
+    variants = ["ours, the daemon", "a contact at a time", "limit: bulk reads", "assembly alone"]
+    assert [line.variant for line in table.lines] == variants
 
 
 def test_variants_that_did_different_work_are_refused() -> None:

@@ -56,6 +56,11 @@ def test_without_a_language_of_its_own_a_device_gets_the_default(wanted: str | N
     assert choose_language(wanted, "en", ()) is None
 
 
+def test_a_tag_is_shortened_and_never_ends_in_a_single_letter() -> None:
+    assert list(truncations("de-DE-u-co-phonebk")) == ["de-DE-u-co-phonebk", "de-DE-u-co", "de-DE", "de"]
+    assert list(truncations("x-klingon")) == ["x-klingon"]
+
+
 # Properties
 
 TAGS = [
