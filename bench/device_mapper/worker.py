@@ -5,10 +5,12 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import asdict
+from typing import Any
 
 import structlog
+from psycopg import AsyncConnection
 
 from bench.device_mapper.tasks import Report, Task
 from bench.device_mapper.workload import (
@@ -24,9 +26,11 @@ from bench.device_mapper.workload import (
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
+from clientmgr.devices.arrays import bigint_array
 from clientmgr.devices.contact_devices import DevicesByContact
 from clientmgr.devices.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository, find_query
+from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from streaming.daemon import consume_until_stopped
@@ -67,21 +71,38 @@ async def prepare_contact_at_a_time(task: Task) -> Work:
     return await prepare_daemon(task)
 
 
+async def prepare_repository(task: Task) -> Work:
+    """The devices of all contacts, as the daemon reads them, and nothing done with them."""
+    repository = DeviceRepository()
+
+    async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
+        found = await repository.find_by_contact_keys(connection, tenant, APPLICATION, contacts)
+        return sum(map(len, found.values()))
+
+    return await _in_lanes(task, read)
+
+
 async def prepare_bulk_fetch(task: Task) -> Work:
-    """The limit: the daemon's query for all contacts, a thousand at a time, on as many connections as it has."""
-    connections = settings_for(task.url).device_mapper_postgres_batches
-    database = Database(task.url)
-    lanes = _lanes(task, connections)
-    opened = [await database.connect_async(Role.WRITER, autocommit=True) for _ in lanes]
+    """The limit: the daemon's query for all contacts, and its rows dropped as they are."""
+
+    async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
+        async with connection.cursor(binary=True) as cursor:
+            parameters = {"application_code": APPLICATION, "contact_ids": bigint_array(contacts)}
+            await cursor.execute(find_query(tenant), parameters)
+            return len(await cursor.fetchall())
+
+    return await _in_lanes(task, read)
+
+
+async def _in_lanes(
+    task: Task, read: Callable[[AsyncConnection[Any], CustomerId, range], Coroutine[Any, Any, int]]
+) -> Work:
+    """Read a thousand contacts at a time, on as many connections as the daemon has."""
+    lanes = _lanes(task, settings_for(task.url).device_mapper_postgres_batches)
+    opened = [await Database(task.url).connect_async(Role.WRITER, autocommit=True) for _ in lanes]
 
     async def lane(number: int) -> int:
-        rows = 0
-        for tenant, contacts in lanes[number]:
-            async with opened[number].cursor(binary=True) as cursor:
-                array = f"{{{','.join(map(str, contacts))}}}"
-                await cursor.execute(find_query(tenant), {"application_code": APPLICATION, "contact_ids": array})
-                rows += len(await cursor.fetchall())
-        return rows
+        return sum([await read(opened[number], tenant, contacts) for tenant, contacts in lanes[number]])
 
     async def work() -> int:
         return sum(await asyncio.gather(*map(lane, range(len(lanes)))))
@@ -105,9 +126,9 @@ async def prepare_assembly(task: Task) -> Work:
             tenant, message = decode_message(body)
             mapped = Mapped()
             now_ms = time.time_ns() // 1_000_000
-            one = MessageMapper(message, TOPICS.outputs, now_ms=now_ms, max_message_bytes=8_000_000)
+            one = MessageMapper(message, now_ms=now_ms, max_message_bytes=8_000_000)
             one.map(message.recipients, devices[tenant], mapped)
-            sent += sum(mapped.sent.values())
+            sent += sum(map(len, mapped.sent.values()))
         return sent
 
     return work
@@ -177,6 +198,7 @@ async def measure_latency(task: Task, report: Report) -> None:
 KINDS: dict[str, Callable[[Task], Awaitable[Work]]] = {
     "daemon": prepare_daemon,
     "contact-at-a-time": prepare_contact_at_a_time,
+    "repository": prepare_repository,
     "bulk-fetch": prepare_bulk_fetch,
     "assembly": prepare_assembly,
     "dynamodb-queries": prepare_dynamodb_queries,
@@ -209,6 +231,10 @@ async def _run(task: Task) -> Report:
     return report
 
 
+async def _run_and_report(task: Task) -> None:
+    print(json.dumps(asdict(await _run(task))), flush=True)
+
+
 def _wait_for_go() -> None:
     print("ready", flush=True)
     sys.stdin.readline()
@@ -219,7 +245,8 @@ def main() -> None:
     os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     task = Task(**json.loads(sys.argv[1]))
-    print(json.dumps(asdict(asyncio.run(_run(task)))), flush=True)
+    # On the loop that daemons run on.
+    run_until_stopped(lambda _: _run_and_report(task))
 
 
 if __name__ == "__main__":

@@ -69,7 +69,6 @@ async def explain(
         manager.close()
     mapper = MessageMapper(
         message,
-        {},
         now_ms=time.time_ns() // 1_000_000,
         max_message_bytes=settings.broker_max_message_bytes,
     )

@@ -92,10 +92,7 @@ class DeviceMapper:
             try:
                 customer_id, message = decode_message(received.data)
                 mapper = MessageMapper(
-                    message,
-                    self._outputs,
-                    now_ms=now_ms,
-                    max_message_bytes=self._settings.broker_max_message_bytes,
+                    message, now_ms=now_ms, max_message_bytes=self._settings.broker_max_message_bytes
                 )
             except InvalidMessageError as error:
                 outcomes[position] = give_up(batch, received, error)
@@ -134,11 +131,11 @@ class DeviceMapper:
                         job.error = error
 
     def _publish(self, batch: Batch, mapped: Mapped) -> None:
-        for topic, messages in mapped.publications.items():
-            batch.publish(topic, messages)
-        for provider, count in mapped.sent.items():
-            metrics.SENT.labels(self._type, provider).inc(count)
-        for reason, count in mapped.not_sent.items():
+        for provider, messages in mapped.sent.items():
+            batch.publish(self._outputs[provider], messages)
+            metrics.SENT.labels(self._type, provider).inc(len(messages))
+        batch.publish(NOT_SENT, mapped.not_sent)
+        for reason, count in mapped.reasons.items():
             metrics.NOT_SENT.labels(self._type, reason).inc(count)
 
 

@@ -5,7 +5,8 @@ with the reason of the device that came furthest.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +24,6 @@ from streaming.device_mapper.filtering import compile_filter
 from streaming.device_mapper.identity import OutMessageIds
 from streaming.device_mapper.language import choose_language
 from streaming.device_mapper.messages import Content, Recipient, SendingMessage
-from streaming.device_mapper.topics import NOT_SENT
 
 WEB = "web"
 VALID = "valid"
@@ -83,21 +83,14 @@ class NotSent(Struct, frozen=True, rename="camel", gc=False):
 
 
 class Mapped:
-    """What came of recipients: messages by topic, and counts for the metrics."""
+    """What came of recipients."""
 
     def __init__(self) -> None:
-        self.publications: dict[str, list[Message]] = {}
-        self.sent: dict[str, int] = {}
-        """By provider, in messages."""
-        self.not_sent: dict[str, int] = {}
-        """By reason, in contacts."""
-
-    def add(self, topic: str, message: Message) -> None:
-        found = self.publications.get(topic)
-        if found is None:
-            self.publications[topic] = [message]
-        else:
-            found.append(message)
+        self.sent: defaultdict[str, list[Message]] = defaultdict(list)
+        """By provider."""
+        self.not_sent: list[Message] = []
+        self.reasons: Counter[Reason] = Counter()
+        """Of the contacts that get nothing."""
 
 
 Payload = bytes | None
@@ -107,9 +100,7 @@ Payload = bytes | None
 class MessageMapper:
     """Maps one message. What is the same for all its recipients is done once, here."""
 
-    def __init__(
-        self, message: SendingMessage, topics: Mapping[str, str], *, now_ms: int, max_message_bytes: int
-    ) -> None:
+    def __init__(self, message: SendingMessage, *, now_ms: int, max_message_bytes: int) -> None:
         self.message = message
         self._now_ms = now_ms
         delivery = Delivery(message, now_ms)
@@ -129,7 +120,6 @@ class MessageMapper:
             self._assemblers = {"vapid": WebPushAssembler(delivery)}
         else:
             self._stored = StoredAssembler(message.channel, delivery, max_message_bytes - ENVELOPE_BYTES)
-        self._topics = topics
         self._ids = OutMessageIds(message.message_id, message.application_code)
         self._tenant = str(message.customer_id)
         self._encode = msgspec.json.Encoder().encode
@@ -146,8 +136,12 @@ class MessageMapper:
         """The devices that the message's channel is about."""
         if self._stored:
             return devices
-        wants_web = self.message.channel == "webpush"
-        return [device for device in devices if is_web(device) is wants_web]
+        providers, wants_web = self._assemblers, self.message.channel == "webpush"
+        return [
+            device
+            for device in devices
+            if device.provider in providers or (device.provider == "none" and is_web(device) is wants_web)
+        ]
 
     def judge(
         self, recipient: Recipient, device: ContactDevice, payloads: dict[Any, Payload] | None = None
@@ -228,9 +222,8 @@ class MessageMapper:
                 reasons.append(DeviceReason(device.client_id, verdict))
                 continue
             gets_something = True
-            provider = verdict.provider
-            mapped.sent[provider] = mapped.sent.get(provider, 0) + 1
-            mapped.add(self._topics[provider], Message(self._encode(verdict), self._tenant, verdict.client_id or ""))
+            message = Message(self._encode(verdict), self._tenant, verdict.client_id or "")
+            mapped.sent[verdict.provider].append(message)
             if self._stored:
                 break
         return None if gets_something else reasons
@@ -247,8 +240,8 @@ class MessageMapper:
             devices,
             self._now_ms,
         )
-        mapped.not_sent[reason] = mapped.not_sent.get(reason, 0) + 1
-        mapped.add(NOT_SENT, Message(self._encode(event), self._tenant, str(recipient.contact_id)))
+        mapped.reasons[reason] += 1
+        mapped.not_sent.append(Message(self._encode(event), self._tenant, str(recipient.contact_id)))
 
 
 def is_web(device: ContactDevice) -> bool:

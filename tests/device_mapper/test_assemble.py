@@ -28,7 +28,6 @@ from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.identity import NAMESPACE, OutMessageIds
 from streaming.device_mapper.mapping import MessageMapper, OutMessage, Reason
 from streaming.device_mapper.messages import Content, decode_message
-from streaming.device_mapper.topics import Topics
 from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient
 
 with warnings.catch_warnings():
@@ -74,7 +73,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], ContactDevice]] = {
 
 def judged(changes: dict[str, Any], content: dict[str, Any], one: ContactDevice) -> OutMessage | Reason:
     sent = decoded(**changes, recipients=[recipient(42, en=content)])
-    mapper = MessageMapper(sent, Topics("batch", "dg00").outputs, now_ms=NOW, max_message_bytes=1_000_000)
+    mapper = MessageMapper(sent, now_ms=NOW, max_message_bytes=1_000_000)
     return mapper.judge(sent.recipients[0], one)
 
 

@@ -11,7 +11,6 @@ from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.events import InvalidMessageError
 from streaming.device_mapper.mapping import Mapped, MessageMapper, Reason, distinct
 from streaming.device_mapper.messages import decode_message
-from streaming.device_mapper.topics import NOT_SENT, Topics
 from tests.device_mapper.samples import NOW, browser, decoded, device, message, recipient
 
 ALL_STAGES: dict[Reason, dict[str, Any]] = {
@@ -28,7 +27,7 @@ ALL_STAGES: dict[Reason, dict[str, Any]] = {
 def run(devices: list[ContactDevice], **changes: Any) -> Mapped:
     sent = decoded(**changes)
     mapped = Mapped()
-    mapper = MessageMapper(sent, Topics("tx", "dg01").outputs, now_ms=NOW, max_message_bytes=1_000_000)
+    mapper = MessageMapper(sent, now_ms=NOW, max_message_bytes=1_000_000)
     mapper.map(sent.recipients, {42: devices} if devices else {}, mapped)
     return mapped
 
@@ -44,11 +43,21 @@ def staged(devices: list[ContactDevice], *, expired: bool = False) -> Mapped:
     )
 
 
-def events(mapped: Mapped, topic: str = NOT_SENT) -> list[dict[str, Any]]:
-    return [json.loads(one.data) for one in mapped.publications.get(topic, [])]
+def sent_to(mapped: Mapped, provider: str) -> list[dict[str, Any]]:
+    return [json.loads(one.data) for one in mapped.sent[provider]]
 
 
-def test_each_device_of_a_contact_gets_a_message_on_its_providers_topic() -> None:
+def counts(mapped: Mapped) -> dict[str, int]:
+    return {provider: len(messages) for provider, messages in mapped.sent.items()}
+
+
+def events(mapped: Mapped) -> list[dict[str, Any]]:
+    """The not-sent ones."""
+    assert sum(mapped.reasons.values()) == len(mapped.not_sent)
+    return [json.loads(one.data) for one in mapped.not_sent]
+
+
+def test_each_device_of_a_contact_gets_a_message_for_its_provider() -> None:
     mapped = run(
         [
             device("a"),
@@ -58,22 +67,16 @@ def test_each_device_of_a_contact_gets_a_message_on_its_providers_topic() -> Non
             browser("e"),
         ]
     )
-    assert {
-        topic: [json.loads(one.data)["clientId"] for one in some] for topic, some in mapped.publications.items()
-    } == {
-        "sending-tx-push-apple-dg01": ["a", "b"],
-        "sending-tx-push-fcm-dg01": ["c"],
-        "sending-tx-push-huawei-dg01": ["d"],
-    }
-    assert [one["language"] for one in events(mapped, "sending-tx-push-apple-dg01")] == ["en", "fr"]
-    assert mapped.sent == {"apple": 2, "fcm": 1, "huawei": 1}
-    assert all((one.tenant, one.key) == ("7", "c") for one in mapped.publications["sending-tx-push-fcm-dg01"])
+    clients = {provider: [json.loads(one.data)["clientId"] for one in some] for provider, some in mapped.sent.items()}
+    assert clients == {"apple": ["a", "b"], "fcm": ["c"], "huawei": ["d"]}
+    assert [one["language"] for one in sent_to(mapped, "apple")] == ["en", "fr"]
+    assert [(one.tenant, one.key) for one in mapped.sent["fcm"]] == [("7", "c")]
 
 
 def test_web_push_goes_to_browsers_alone() -> None:
     mapped = run([device("a"), browser("b")], channel="webpush")
-    assert [one["clientId"] for one in events(mapped, "sending-tx-webpush-vapid-dg01")] == ["b"]
-    assert list(mapped.publications) == ["sending-tx-webpush-vapid-dg01"]
+    assert [one["clientId"] for one in sent_to(mapped, "vapid")] == ["b"]
+    assert counts(mapped) == {"vapid": 1}
 
 
 @pytest.mark.parametrize("channel", ["inbox", "em"])
@@ -83,14 +86,14 @@ def test_a_contact_gets_one_message_in_the_language_of_the_device_seen_last(chan
         browser("b", language="fr", last_seen_at=9, push_enabled=False),
         device("c", language="en", last_seen_at=None, push_token=None, push_token_status="none"),
     ]
-    (one,) = events(run(devices, channel=channel), f"sending-tx-{channel}-dg01")
+    (one,) = sent_to(run(devices, channel=channel), channel)
     assert (one["language"], one["clientId"], one["provider"]) == ("fr", None, channel)
 
 
 def test_of_devices_that_the_filter_leaves_out_the_inbox_takes_no_language() -> None:
     devices = [device("a", language="fr", last_seen_at=9, platform="android"), device("b", last_seen_at=5)]
     ios = {"field": "platform", "op": "=", "value": "ios"}
-    (one,) = events(run(devices, channel="inbox", filter=ios), "sending-tx-inbox-dg01")
+    (one,) = sent_to(run(devices, channel="inbox", filter=ios), "inbox")
     assert one["language"] == "en"
 
 
@@ -142,17 +145,17 @@ def test_odd_devices(changes: dict[str, Any], reason: str) -> None:
 
 
 def test_a_device_that_never_said_whether_it_wants_push_gets_it() -> None:
-    assert run([device(push_enabled=None)]).sent == {"apple": 1}
+    assert counts(run([device(push_enabled=None)])) == {"apple": 1}
 
 
 def test_a_silent_message_needs_nothing_to_read() -> None:
     sent = {"options": {"silent": True}, "recipients": [recipient(42, en={"data": {"refresh": "1"}})]}
-    assert run([device()], **sent).sent == {"apple": 1}
+    assert counts(run([device()], **sent)) == {"apple": 1}
 
 
 def test_one_device_that_gets_it_is_enough_for_a_contact() -> None:
     mapped = staged([device(reason, **changes) for reason, changes in ALL_STAGES.items()] + [device("good")])
-    assert (mapped.sent, mapped.not_sent, events(mapped)) == ({"apple": 1}, {}, [])
+    assert (counts(mapped), events(mapped)) == ({"apple": 1}, [])
 
 
 @given(st.lists(st.sampled_from([*ALL_STAGES, None]), max_size=6), st.booleans())
@@ -161,7 +164,7 @@ def test_a_contact_has_outputs_or_one_reason_and_it_is_the_furthest(stops: list[
     mapped = staged(devices, expired=expired)
     reasons = [stop or Reason.EXPIRED for stop in stops]
     sent = 0 if expired else stops.count(None)
-    assert sum(mapped.sent.values()) == sent
+    assert sum(counts(mapped).values()) == sent
     found = events(mapped)
     assert len(found) == (0 if sent else 1)
     if not sent:
