@@ -19,7 +19,7 @@ from streaming.device_mapper.assemble.fcm import FcmAssembler
 from streaming.device_mapper.assemble.huawei import HuaweiAssembler
 from streaming.device_mapper.assemble.interface import Assembler, Delivery
 from streaming.device_mapper.assemble.stored import StoredAssembler
-from streaming.device_mapper.assemble.webpush import WebPushAssembler
+from streaming.device_mapper.assemble.webpush import WebPushAssembler, subscription_of
 from streaming.device_mapper.filtering import compile_filter
 from streaming.device_mapper.identity import OutMessageIds
 from streaming.device_mapper.language import choose_language
@@ -183,7 +183,9 @@ class MessageMapper:
             return None
         if device.push_enabled is False:
             return Reason.PUSH_DISABLED
-        if device.provider not in self._assemblers or device.push_token_status not in HOLDS_TOKEN:
+        if not (
+            device.provider in self._assemblers and device.push_token_status in HOLDS_TOKEN and has_address(device)
+        ):
             return Reason.MISSING_PUSH_TOKEN
         return None if device.push_token_status == VALID else Reason.INVALID_PUSH_TOKEN
 
@@ -247,6 +249,11 @@ class MessageMapper:
 def is_web(device: ContactDevice) -> bool:
     """Whether web push is what reaches it. One without a token is known by its platform."""
     return device.provider == "vapid" or (device.provider == "none" and device.platform == WEB)
+
+
+def has_address(device: ContactDevice) -> bool:
+    """Whether there is what a sender needs to reach it. Our writer sees to that; the legacy store has all sorts."""
+    return bool(device.push_token) if device.provider != "vapid" else subscription_of(device) is not None
 
 
 def seen_last_first(devices: Sequence[ContactDevice]) -> list[ContactDevice]:

@@ -137,11 +137,21 @@ def test_what_would_have_been_sent_in_time_is_expired() -> None:
     [
         ({"push_token_status": "superseded", "push_token": None}, "MISSING_PUSH_TOKEN"),
         ({"provider": "none", "push_token": None, "push_token_status": "none"}, "MISSING_PUSH_TOKEN"),
+        ({"push_token": None}, "MISSING_PUSH_TOKEN"),
         ({"push_enabled": False, "push_token_status": "invalid"}, "PUSH_DISABLED"),
     ],
 )
 def test_odd_devices(changes: dict[str, Any], reason: str) -> None:
     assert [event["reason"] for event in events(run([device(**changes)]))] == [reason]
+
+
+@pytest.mark.parametrize("web_push", [None, "{}", '{"endpoint": "https://x", "keys": {"auth": "a"}}', "[]"])
+def test_a_browser_whose_subscription_is_not_whole_costs_only_itself(web_push: str | None) -> None:
+    mapped = run([browser("a"), browser("b", web_push=web_push)], channel="webpush")
+    assert counts(mapped) == {"vapid": 1}
+    assert [event["reason"] for event in events(run([browser(web_push=web_push)], channel="webpush"))] == [
+        "MISSING_PUSH_TOKEN"
+    ]
 
 
 def test_a_device_that_never_said_whether_it_wants_push_gets_it() -> None:

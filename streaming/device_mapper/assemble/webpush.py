@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.events import WebPush
+from clientmgr.devices.events import InvalidMessageError, WebPush
 from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.messages import Content
 
@@ -77,7 +77,18 @@ class WebPushAssembler:
         )
 
     def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
-        return Request(_SUBSCRIPTION.decode(device.web_push or "{}"), self._headers, payload.decode())
+        subscription = subscription_of(device)
+        if subscription is None:
+            raise InvalidMessageError(f"device {device.client_id}: expected a web push subscription, got none")
+        return Request(subscription, self._headers, payload.decode())
+
+
+def subscription_of(device: ContactDevice) -> WebPush | None:
+    """The device's subscription, if it has one with all that a sender needs."""
+    try:
+        return None if device.web_push is None else _SUBSCRIPTION.decode(device.web_push)
+    except msgspec.ValidationError:
+        return None
 
 
 def topic_of(collapse_id: str | None) -> str | None:
