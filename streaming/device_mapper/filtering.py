@@ -14,35 +14,9 @@ import msgspec
 
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.versions import parse_version
+from streaming.device_mapper.filter_fields import Prepare, Read, as_scalar, field_named, refused
 
 MAX_NESTING = 32
-
-TEXT_FIELDS: Final = {
-    "clientId": "client_id",
-    "platform": "platform",
-    "provider": "provider",
-    "language": "language",
-    "deviceModel": "device_model",
-    "hardwareId": "hardware_id",
-    "timezone": "timezone",
-    "pushTokenKind": "push_token_kind",
-    "pushTokenStatus": "push_token_status",
-}
-VERSION_FIELDS: Final = {
-    "applicationVersion": "application_version",
-    "osVersion": "os_version",
-    "sdkVersion": "sdk_version",
-}
-NUMBER_FIELDS: Final = {
-    "contactId": "contact_id",
-    "lastSeenAt": "last_seen_at",
-    "createdAt": "created_at",
-    "updatedAt": "updated_at",
-}
-BOOLEAN_FIELDS: Final = {"pushEnabled": "push_enabled"}
-JSON_FIELDS: Final = {"attributes": "attributes", "pushSettings": "push_settings"}
-"""Objects: a field of them is named with a dot, `attributes.tier`."""
 
 COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq,
@@ -54,7 +28,6 @@ COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 }
 EQUALITY: Final = frozenset({"=", "!=", "in", "exists"})
 
-Read = Callable[[ContactDevice], Any]
 Test = Callable[[ContactDevice], bool]
 
 
@@ -117,7 +90,7 @@ def compile_filter(node: Any, path: str = "filter", levels: int = MAX_NESTING) -
 
 def _compile(node: Any, path: str, levels: int) -> Criterion:
     if not isinstance(node, dict):
-        raise _refused(path, "a criterion", node)
+        raise refused(path, "a criterion", node)
     if not levels:
         raise InvalidMessageError(f"{path}: expected at most {MAX_NESTING} levels, got more")
     keys = set(node)
@@ -132,111 +105,43 @@ def _compile(node: Any, path: str, levels: int) -> Criterion:
         return Not(part, _not(part.matches), msgspec.json.encode(node["not"]).decode())
     if {"field", "op"} <= keys <= {"field", "op", "value"}:
         return _compile_comparison(node, path)
-    raise _refused(path, "one of all, any and not, or field, op and value", sorted(keys))
+    raise refused(path, "one of all, any and not, or field, op and value", sorted(keys))
 
 
 def _compile_list(nodes: Any, path: str, levels: int) -> tuple[Criterion, ...]:
     if not isinstance(nodes, list):
-        raise _refused(path, "a list of criteria", nodes)
+        raise refused(path, "a list of criteria", nodes)
     return tuple(_compile(node, f"{path}[{place}]", levels) for place, node in enumerate(nodes))
 
 
 def _compile_comparison(node: Mapping[str, Any], path: str) -> Criterion:
     field, op, value = node["field"], node["op"], node.get("value")
     if not isinstance(field, str):
-        raise _refused(f"{path}.field", "a field's name", field)
+        raise refused(f"{path}.field", "a field's name", field)
     if not isinstance(op, str) or (op not in COMPARISONS and op not in EQUALITY):
-        raise _refused(f"{path}.op", f"one of {' '.join([*COMPARISONS, 'in', 'exists'])}", op)
-    read, prepare, ordered = _field(field, f"{path}.field")
+        raise refused(f"{path}.op", f"one of {' '.join([*COMPARISONS, 'in', 'exists'])}", op)
+    read, prepare, ordered = field_named(field, f"{path}.field")
     text = f"{field} {op}" if "value" not in node else f"{field} {op} {msgspec.json.encode(value).decode()}"
     if op == "exists":
         if "value" in node and not isinstance(value, bool):
-            raise _refused(f"{path}.value", "true or false", value)
+            raise refused(f"{path}.value", "true or false", value)
         return Comparison(_exists(read, value is not False), read, text)
     if "value" not in node:
         raise InvalidMessageError(f"{path}.value: expected, but missing")
     if op == "in":
         if not isinstance(value, list):
-            raise _refused(f"{path}.value", "a list", value)
+            raise refused(f"{path}.value", "a list", value)
         wanted = [prepare(item, f"{path}.value[{place}]") for place, item in enumerate(value)]
         return Comparison(_compare_any(read, prepare, wanted), read, text)
     if op not in EQUALITY and not ordered:
-        raise _refused(f"{path}.op", f"= != in exists, as {field} is true or false", op)
+        raise refused(f"{path}.op", f"= != in exists, as {field} is true or false", op)
     return Comparison(_compare(read, prepare, COMPARISONS[op], prepare(value, f"{path}.value")), read, text)
-
-
-Prepare = Callable[..., Any]
-"""Makes a value, of a device or (with its place) of the filter, comparable; None: with nothing."""
-
-
-def _field(name: str, path: str) -> tuple[Read, Prepare, bool]:
-    """How a field is read and prepared, and whether it knows greater and smaller."""
-    if name in TEXT_FIELDS:
-        return operator.attrgetter(TEXT_FIELDS[name]), _text, True
-    if name in VERSION_FIELDS:
-        return operator.attrgetter(VERSION_FIELDS[name]), _version, True
-    if name in NUMBER_FIELDS:
-        return operator.attrgetter(NUMBER_FIELDS[name]), _number, True
-    if name in BOOLEAN_FIELDS:
-        return operator.attrgetter(BOOLEAN_FIELDS[name]), _boolean, False
-    whole, dot, key = name.partition(".")
-    if dot and key and whole in JSON_FIELDS:
-        return _json_reader(operator.attrgetter(JSON_FIELDS[whole]), key), _scalar, True
-    raise _refused(path, "a field of a device", name)
-
-
-def _text(value: Any, path: str | None = None) -> Any:
-    if path is not None and not isinstance(value, str):
-        raise _refused(path, "text", value)
-    return value
-
-
-def _version(value: Any, path: str | None = None) -> Any:
-    if path is not None:
-        # 4.10 without quotes has become 4.1 before anybody could see it.
-        if not isinstance(value, (str, int)) or isinstance(value, bool):
-            raise _refused(path, 'a version as text, like "4.10"', value)
-        value = str(value)
-    return None if value is None else parse_version(value)
-
-
-def _number(value: Any, path: str | None = None) -> Any:
-    if path is not None and (not isinstance(value, (int, float)) or isinstance(value, bool)):
-        raise _refused(path, "a number", value)
-    return value
-
-
-def _boolean(value: Any, path: str | None = None) -> Any:
-    if path is not None and not isinstance(value, bool):
-        raise _refused(path, "true or false", value)
-    return value
-
-
-def _scalar(value: Any, path: str | None = None) -> Any:
-    """A value of any kind: it compares only with its own, so that 1, "1" and true are three things."""
-    if isinstance(value, bool):
-        return ("boolean", value)
-    if isinstance(value, (int, float)):
-        return ("number", value)
-    if isinstance(value, str):
-        return ("text", value)
-    if path is not None:
-        raise _refused(path, "text, a number, true or false", value)
-    return None
-
-
-def _json_reader(read_json: Read, key: str) -> Read:
-    def read(device: ContactDevice) -> Any:
-        text = read_json(device)
-        return None if text is None else msgspec.json.decode(text).get(key)
-
-    return read
 
 
 def _compare(read: Read, prepare: Prepare, compare: Callable[[Any, Any], bool], wanted: Any) -> Test:
     if wanted is None:
         return _never
-    kind = wanted[0] if prepare is _scalar else None
+    kind = wanted[0] if prepare is as_scalar else None
 
     def matches(device: ContactDevice) -> bool:
         value = prepare(read(device))
@@ -283,8 +188,3 @@ def _not(test: Test) -> Test:
 
 def _never(_device: ContactDevice) -> bool:
     return False
-
-
-def _refused(path: str, expected: str, got: Any) -> InvalidMessageError:
-    shown = repr(got)
-    return InvalidMessageError(f"{path}: expected {expected}, got {shown if len(shown) <= 80 else shown[:77] + '…'}")

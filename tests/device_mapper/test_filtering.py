@@ -8,16 +8,14 @@ from hypothesis import strategies as st
 
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.filtering import (
+from streaming.device_mapper.filter_fields import (
     BOOLEAN_FIELDS,
-    COMPARISONS,
     JSON_FIELDS,
-    MAX_NESTING,
     NUMBER_FIELDS,
     TEXT_FIELDS,
     VERSION_FIELDS,
-    compile_filter,
 )
+from streaming.device_mapper.filtering import COMPARISONS, MAX_NESTING, compile_filter
 from streaming.device_mapper.versions import parse_version
 from tests.device_mapper.samples import device
 
