@@ -25,6 +25,7 @@ LANGUAGES = ("en", "fr", "de", "hu", "es")
 TOPICS = Topics("batch", "dg00")
 TX_TOPICS = Topics("tx", "dg00")
 EXPIRES_AT = 4_000_000_000_000
+NOBODY = 10**12
 # Every device passes it: what a filter costs is to ask it.
 FILTER = {
     "all": [
@@ -106,6 +107,7 @@ def recipient(contact_id: int) -> dict[str, Any]:
 
 
 def message_body(tenant: CustomerId, message_id: str, recipients: list[dict[str, Any]], *, filtered: bool) -> bytes:
+    """A message for these, and for one contact that has no device: all mappers share the topic of not-sent events."""
     return msgspec.json.encode(
         {
             "messageId": message_id,
@@ -117,7 +119,7 @@ def message_body(tenant: CustomerId, message_id: str, recipients: list[dict[str,
             "options": {"appleTopic": "com.acme.app"},
             "filter": FILTER if filtered else None,
             "defaultLanguage": "en",
-            "recipients": recipients,
+            "recipients": [*recipients, recipient(NOBODY)],
         }
     )
 
