@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from bench.device_mapper.workload import NOBODY
+
 KINDS = (("ios", "apns"), ("android", "fcm_token"), ("android", "fcm_fid"), ("android-huawei", "hms"))
 
 
@@ -32,7 +34,7 @@ def items(contact: int, prefix: str, devices: int) -> list[dict[str, Any]]:
 def answer(body: bytes, devices: int) -> bytes:
     values = msgspec.json.decode(body)["ExpressionAttributeValues"]
     contact = int(values[":contact"]["S"].partition("#")[2])
-    found = items(contact, values[":application"]["S"], devices)
+    found = items(contact, values[":application"]["S"], 0 if contact == NOBODY else devices)
     return msgspec.json.encode({"Items": found, "Count": len(found), "ScannedCount": len(found)})
 
 
