@@ -1,6 +1,6 @@
 """SIGKILL in the middle of thousands of recipients: each has its outputs or one not-sent, never both, never neither.
 
-DEVICE_MAPPER_KILL_RECIPIENTS=50000 makes it as large as the issue asked for.
+By default some thousand recipients on PostgreSQL; DEVICE_MAPPER_KILL_RECIPIENTS=50000 makes it large, and on Pub/Sub too.
 """
 
 import json
@@ -27,7 +27,8 @@ from tests.streaming.test_kills import UNREAD
 
 pytestmark = pytest.mark.anyio
 
-RECIPIENTS = int(os.environ.get("DEVICE_MAPPER_KILL_RECIPIENTS", "6000"))
+LARGE = os.environ.get("DEVICE_MAPPER_KILL_RECIPIENTS")
+RECIPIENTS = int(LARGE or 6000)
 KILLS = {"postgres": 3, "pubsub": 1}
 """What a killed reader of Pub/Sub had in hand comes again only when its lease ends: 10 seconds at least."""
 A_MESSAGE = 100
@@ -49,7 +50,7 @@ def expected_clients(contact: int) -> list[str]:
     return [] if contact % 5 == 0 else [f"{contact}-{device}" for device in range(1, min(contact % 4, 2) + 1)]
 
 
-@pytest.fixture(params=["postgres", "pubsub"])
+@pytest.fixture(params=["postgres", "pubsub"] if LARGE else ["postgres"])
 async def settings(
     request: pytest.FixtureRequest,
     anyio_backend: str,
