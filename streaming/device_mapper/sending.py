@@ -49,7 +49,7 @@ async def send(
                     recipients=recipients,
                 )
                 await broker.publish(topics.input, [Message(body, str(customer_id))])
-                log.info("sample message published", topic=topics.input, customer_id=customer_id)
+                log.debug("sample message published", topic=topics.input, customer_id=customer_id)
             if number == total:
                 return
             with contextlib.suppress(TimeoutError):

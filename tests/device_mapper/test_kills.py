@@ -1,6 +1,7 @@
 """SIGKILL in the middle of thousands of recipients: each has its outputs or one not-sent, never both, never neither.
 
-By default some thousand recipients on PostgreSQL; DEVICE_MAPPER_KILL_RECIPIENTS=50000 makes it large, and on Pub/Sub too.
+By default some thousand recipients on PostgreSQL. DEVICE_MAPPER_KILL_RECIPIENTS=50000 makes it large, and on Pub/Sub
+too.
 """
 
 import json
