@@ -3,9 +3,13 @@
 from typing import Any
 
 import msgspec
+from hypothesis import settings
 
 from clientmgr.devices.contact_devices import ContactDevice
 from streaming.device_mapper.messages import SendingMessage, decode_message
+
+unhurried = settings(deadline=None)
+"""For properties: how long an example takes says more of the machine than of the code."""
 
 NOW = 1_763_248_000_123
 APPLICATION = "EMS11-C3FD3"

@@ -28,7 +28,7 @@ from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.identity import NAMESPACE, OutMessageIds
 from streaming.device_mapper.mapping import MessageMapper, OutMessage, Reason
 from streaming.device_mapper.messages import Content, decode_message
-from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient
+from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient, unhurried
 
 with warnings.catch_warnings():
     # It is moving from tokens to installation ids, and so are we: both are sent for as long as FCM takes both.
@@ -276,6 +276,7 @@ def test_pywebpush_takes_the_subscription_and_the_largest_plaintext_fits() -> No
     assert judged({"channel": "webpush"}, {"title": "", "body": "x" * (room + 2)}, one) is Reason.PAYLOAD_TOO_LARGE
 
 
+@unhurried
 @given(st.text(min_size=1, max_size=80))
 def test_a_topic_is_one_that_push_services_take(collapse_id: str) -> None:
     topic = webpush.topic_of(collapse_id)
@@ -315,6 +316,7 @@ def test_a_payload_at_the_limit_goes_and_a_byte_more_does_not(make: Any, limit: 
 # Placeholders and ids
 
 
+@unhurried
 @given(st.text(min_size=1, max_size=50))
 @pytest.mark.parametrize("name", ["apple-plain", "fcm-fid-plain", "huawei-rich", "webpush-plain", "inbox-rich"])
 def test_text_arrives_as_it_was_written(name: str, text: str) -> None:
@@ -335,6 +337,7 @@ def test_text_arrives_as_it_was_written(name: str, text: str) -> None:
 identifiers = st.text(min_size=1, max_size=20)
 
 
+@unhurried
 @given(identifiers, st.integers(1, 2**63 - 1), identifiers, st.one_of(st.none(), identifiers))
 def test_an_id_is_the_uuid5_of_what_it_stands_for(
     message_id: str, contact_id: int, application: str, client_id: str | None

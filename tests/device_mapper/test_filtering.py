@@ -17,7 +17,7 @@ from streaming.device_mapper.filter_fields import (
 )
 from streaming.device_mapper.filtering import COMPARISONS, MAX_NESTING, compile_filter
 from streaming.device_mapper.versions import parse_version
-from tests.device_mapper.samples import device
+from tests.device_mapper.samples import device, unhurried
 
 
 def matches(node: Any, one: ContactDevice) -> bool:
@@ -155,6 +155,7 @@ def longest(left: list[int], right: list[int]) -> tuple[list[int], list[int]]:
     return left + [0] * (size - len(left)), right + [0] * (size - len(right))
 
 
+@unhurried
 @given(numbers, numbers, comparisons)
 def test_versions_compare_as_their_numbers_do(left: list[int], right: list[int], op: str) -> None:
     one = device(application_version=".".join(map(str, left)))
@@ -162,6 +163,7 @@ def test_versions_compare_as_their_numbers_do(left: list[int], right: list[int],
     assert matches(node, one) is COMPARISONS[op](*longest(left, right))
 
 
+@unhurried
 @given(st.one_of(no_versions, versions), st.one_of(no_versions, versions), comparisons)
 def test_a_version_that_is_none_matches_no_comparison(has: str, wanted: str, op: str) -> None:
     comparable = parse_version(has) is not None and parse_version(wanted) is not None
@@ -170,6 +172,7 @@ def test_a_version_that_is_none_matches_no_comparison(has: str, wanted: str, op:
     assert comparable or not matches(is_("applicationVersion", "in", [wanted]), one)
 
 
+@unhurried
 @given(no_versions)
 def test_what_is_not_made_of_numbers_is_no_version(text: str) -> None:
     assert parse_version(text) is None
@@ -181,6 +184,7 @@ def value_for(field: str) -> Any:
     return True if field in BOOLEAN_FIELDS else "1"
 
 
+@unhurried
 @given(fields, comparisons)
 def test_a_field_without_a_value_matches_no_comparison(field: str, op: str) -> None:
     nothing = ContactDevice(contact_id=1, client_id="c")
@@ -231,16 +235,19 @@ def by_hand(node: dict[str, Any], one: ContactDevice) -> bool:
     return matches(node, one)
 
 
+@unhurried
 @given(trees, devices)
 def test_nested_criteria_mean_what_logic_says(node: dict[str, Any], one: ContactDevice) -> None:
     assert matches(node, one) is by_hand(node, one)
 
 
+@unhurried
 @given(trees, devices)
 def test_de_morgan_holds(node: dict[str, Any], one: ContactDevice) -> None:
     assert matches({"not": {"all": [node, IOS]}}, one) is matches({"any": [{"not": node}, {"not": IOS}]}, one)
 
 
+@unhurried
 @given(trees, devices)
 def test_whoever_does_not_match_is_told_why(node: dict[str, Any], one: ContactDevice) -> None:
     criterion = compile_filter(node)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.device_mapper.language import candidates, choose_language, lookup, normalised, truncations
+from tests.device_mapper.samples import unhurried
 
 
 @pytest.mark.parametrize(
@@ -73,11 +74,13 @@ spellings = st.sampled_from([str.lower, str.upper, str.title, lambda tag: tag.re
 offers = st.lists(tags, unique=True, max_size=6).map(tuple)
 
 
+@unhurried
 @given(tags, offers)
 def test_what_is_found_was_offered(wanted: str, available: tuple[str, ...]) -> None:
     assert lookup(wanted, available) in {*available, None}
 
 
+@unhurried
 @given(tags, offers, spellings)
 def test_spelling_makes_no_difference(wanted: str, available: tuple[str, ...], spell: object) -> None:
     assert callable(spell)
@@ -87,11 +90,13 @@ def test_spelling_makes_no_difference(wanted: str, available: tuple[str, ...], s
     assert found is None or expected is None or normalised(found) == normalised(expected)
 
 
+@unhurried
 @given(tags, offers)
 def test_the_very_tag_wins(wanted: str, available: tuple[str, ...]) -> None:
     assert lookup(wanted, (*available, wanted)) == wanted
 
 
+@unhurried
 @given(tags, offers)
 def test_a_shorter_form_of_the_tag_is_always_good_enough(wanted: str, available: tuple[str, ...]) -> None:
     """The rule of RFC 4647, section 3.4, without likely subtags: an offer that it finds is not missed."""
@@ -100,6 +105,7 @@ def test_a_shorter_form_of_the_tag_is_always_good_enough(wanted: str, available:
         assert lookup(wanted, available) is not None
 
 
+@unhurried
 @given(tags, offers)
 def test_what_is_found_is_of_the_same_language(wanted: str, available: tuple[str, ...]) -> None:
     found = lookup(wanted, available)
@@ -107,6 +113,7 @@ def test_what_is_found_is_of_the_same_language(wanted: str, available: tuple[str
         assert normalised(found).split("-")[0] == normalised(wanted).split("-")[0]
 
 
+@unhurried
 @given(tags, offers, tags)
 def test_one_more_offer_never_makes_it_worse(wanted: str, available: tuple[str, ...], more: str) -> None:
     order = list(candidates(wanted))
@@ -118,6 +125,7 @@ def test_one_more_offer_never_makes_it_worse(wanted: str, available: tuple[str, 
     assert rank(lookup(wanted, (*available, more))) <= rank(lookup(wanted, available))
 
 
+@unhurried
 @given(st.text(max_size=30), st.lists(st.text(max_size=10), max_size=3).map(tuple))
 def test_no_text_whatever_is_an_error(wanted: str, available: tuple[str, ...]) -> None:
     assert choose_language(wanted, "en", available) in {*available, None}

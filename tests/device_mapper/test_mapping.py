@@ -11,7 +11,7 @@ from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.events import InvalidMessageError
 from streaming.device_mapper.mapping import Mapped, MessageMapper, Reason, distinct
 from streaming.device_mapper.messages import decode_message
-from tests.device_mapper.samples import NOW, browser, decoded, device, message, recipient
+from tests.device_mapper.samples import NOW, browser, decoded, device, message, recipient, unhurried
 
 ALL_STAGES: dict[Reason, dict[str, Any]] = {
     Reason.CRITERIA: {"platform": "windows"},
@@ -168,6 +168,7 @@ def test_one_device_that_gets_it_is_enough_for_a_contact() -> None:
     assert (counts(mapped), events(mapped)) == ({"apple": 1}, [])
 
 
+@unhurried
 @given(st.lists(st.sampled_from([*ALL_STAGES, None]), max_size=6), st.booleans())
 def test_a_contact_has_outputs_or_one_reason_and_it_is_the_furthest(stops: list[Reason | None], expired: bool) -> None:
     devices = [device(f"c{place}", **(ALL_STAGES[stop] if stop else {})) for place, stop in enumerate(stops)]
