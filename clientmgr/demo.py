@@ -1,10 +1,15 @@
-"""What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet."""
+"""What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
+
+There is no DynamoDB in a demo: its flippers say that PostgreSQL alone is read.
+"""
 
 import threading
 
+from clientmgr.audit import AuditLogger
 from clientmgr.database import Database, Role
 from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.errors import ClientManagerError
+from clientmgr.flippers import Flipper, set_flipper
 from clientmgr.processes.programs import OwnCommand
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
@@ -33,6 +38,11 @@ TRAFFIC = OwnCommand(
     ),
 )
 
+MESSAGES = OwnCommand(
+    "demo-messages",
+    ("device-mapper", "send-samples", "--customer", str(BUSY), "--messages", "0", "--every", "5"),
+)
+
 FLEET = OwnCommand("demo-fleet", ("live", "fleet"))
 
 
@@ -42,10 +52,14 @@ def open_to_all(settings: Settings) -> Settings:
 
 
 def activate_demo_customers(settings: Settings) -> None:
-    """Three tenants. Safe to do again."""
+    """Three tenants whose devices are read from PostgreSQL alone. Safe to do again."""
     results = TenantSchemaManager(Database.from_settings(settings), settings).activate(DEMO_CUSTOMERS, actor="demo")
     if failed := [result for result in results if result.change is Change.FAILED]:
         raise ClientManagerError(f"demo tenant {failed[0].customer_id}: {failed[0].error}")
+    with Database.from_settings(settings).connect(Role.WRITER) as connection:
+        audit = AuditLogger.from_settings(settings)
+        for flipper in Flipper:
+            set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
 
 
 def some_contact(settings: Settings, stop: threading.Event) -> int | None:

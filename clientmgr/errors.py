@@ -141,4 +141,8 @@ def _is_told_to_come_back(error: BaseException) -> bool:
     if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
         return True
     response = getattr(error, "response", None)
-    return isinstance(response, dict) and response.get("Error", {}).get("Code") in TRANSIENT_AWS_CODES
+    if not isinstance(response, dict):
+        return False
+    # What stands between us and AWS has no codes of AWS's, only a status.
+    http_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return response.get("Error", {}).get("Code") in TRANSIENT_AWS_CODES or http_status >= 500

@@ -127,6 +127,23 @@ class Settings(BaseSettings):
     )
     push_token_status_wait_ms: int = Field(1000, ge=0, description="How long a batch of verdicts may take to fill up.")
     contact_deletion_batch_size: int = Field(1000, ge=1, le=10_000, description="Contacts deleted at a time.")
+    flipper_refresh_ms: int = Field(2000, ge=0, description="How old the flippers that a daemon goes by may be.")
+    client_fetcher_fallback_enabled: bool = Field(
+        True,
+        description="False: the device mapper reads PostgreSQL alone, whatever the flippers say, and more at once.",
+    )
+    device_mapper_batches: int = Field(2, ge=1, le=64, description="Batches that a device mapper has in hand at once.")
+    device_mapper_messages: int = Field(5, ge=1, le=1000, description="Messages in such a batch.")
+    device_mapper_postgres_batches: int = Field(
+        3, ge=1, le=64, description="DEVICE_MAPPER_BATCHES where PostgreSQL alone is read."
+    )
+    device_mapper_postgres_messages: int = Field(
+        10, ge=1, le=1000, description="DEVICE_MAPPER_MESSAGES where PostgreSQL alone is read."
+    )
+    dynamodb_endpoint: str = Field("", description="URL of DynamoDB. Empty: AWS's, for the environment's region.")
+    dynamodb_devices_table: str = Field("client-manager-devices", description="The legacy store's table of devices.")
+    dynamodb_concurrency: int = Field(32, ge=1, le=1000, description="Queries that a process sends DynamoDB at once.")
+    dynamodb_timeout_ms: int = Field(5000, ge=1, description="How long DynamoDB may take to answer a query.")
     pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
     pubsub_emulator_host: str = Field(
         "",

@@ -83,6 +83,21 @@ def run_live() -> None:
     raise typer.Exit(server.run_broadcast(attach(load_settings()), with_writer=True))
 
 
+@app.command("device-mapper")
+def run_device_mapper(
+    sending_type: Annotated[
+        Literal["batch", "tx"], typer.Option("--type", "-t", help="Which traffic to map.", show_default=False)
+    ],
+    delivery_group: Annotated[str, typer.Option("--dg", help="Of which delivery group.")] = "dg00",
+    burst: BurstOption = False,
+) -> None:
+    """Map personalised messages (sending-<batch|tx>-devicemapper-<dg>) to a message for each device."""
+    from streaming.device_mapper.mapper import daemon
+    from streaming.device_mapper.topics import Topics
+
+    _run(daemon(Topics(sending_type, delivery_group)), burst=burst)
+
+
 def _run(daemon: "Daemon", *, burst: bool) -> None:
     from streaming.daemon import run_daemon
 

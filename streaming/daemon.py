@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
@@ -31,6 +31,8 @@ class Services:
     settings: Settings
     database: Database
     tenants: TenantDirectory
+    closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    """What a handler holds and is to let go of at the end."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +79,12 @@ async def consume_on(
 ) -> ConsumeStats:
     """Consume all that the daemon reads on an open broker, and tell what became of it."""
     tenants = TenantDirectory(settings)
+    services = Services(settings, Database.from_settings(settings), tenants)
     try:
-        sources = daemon.sources(Services(settings, Database.from_settings(settings), tenants))
-        await _prepare(broker, daemon, sources)
-        return await _consume_all(broker, sources, settings, stop, burst=burst)
+        with services.closing:
+            sources = daemon.sources(services)
+            await _prepare(broker, daemon, sources)
+            return await _consume_all(broker, sources, settings, stop, burst=burst)
     finally:
         await tenants.close()
 

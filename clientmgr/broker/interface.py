@@ -182,10 +182,11 @@ def check_publishable(topic: str, message: Message, max_bytes: int) -> None:
         raise InvalidInputError("data", f"at most {max_bytes} bytes for topic {topic}", f"{len(message.data)} bytes")
     if b"\0" in message.data:
         raise InvalidInputError("data", f"text without NUL bytes for topic {topic}", message.data[:60])
-    try:
-        json.loads(message.data.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", message.data[:60]) from None
+    if not _is_plain_json(message.data):
+        try:
+            json.loads(message.data.decode(), parse_constant=_refuse_constant)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", message.data[:60]) from None
     check_attributes(message.attributes)
 
 
@@ -204,3 +205,15 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
 
 def _refuse_constant(name: str) -> None:
     raise ValueError(f"{name} is not JSON")
+
+
+def _is_plain_json(data: bytes) -> bool:
+    """A quick look that passes nearly all: whatever this decoder takes, `json` takes too, in five times the time."""
+    try:
+        _DECODER.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
+_DECODER = msgspec.json.Decoder()

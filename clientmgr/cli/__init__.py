@@ -12,7 +12,7 @@ import sys
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, devices, dlq, load, messages, services, stack, tenants, topics
+from clientmgr.cli import audit, config, devices, dlq, flippers, load, messages, services, stack, tenants, topics
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -41,6 +41,7 @@ app.add_typer(dlq.app, name="dlq")
 services.register(app)
 load.register(app)
 app.add_typer(devices.app, name="devices")
+app.add_typer(flippers.app, name="flippers")
 
 
 def main() -> None:

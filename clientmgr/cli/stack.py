@@ -12,6 +12,7 @@ from clientmgr.demo import (
     BUSY,
     DEMO_CUSTOMERS,
     FLEET,
+    MESSAGES,
     TRAFFIC,
     activate_demo_customers,
     open_to_all,
@@ -44,9 +45,10 @@ def demo() -> None:
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
+            examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)
 
-        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC, FLEET])
+        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC, MESSAGES, FLEET])
 
 
 def _settings() -> Settings:

@@ -35,12 +35,19 @@ class OwnCommand:
     arguments: tuple[str, ...]
 
 
+# A process each: a transactional message never waits for a batch.
+DEVICE_MAPPERS = tuple(
+    OwnCommand(f"device-mapper-{sending_type}", ("run", "device-mapper", "--type", sending_type))
+    for sending_type in ("batch", "tx")
+)
+
+
 def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
     environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
     # `up` tells where the gateway listens: a line of its own would be a stray one.
     own = [OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))]
-    own += [OwnCommand(name, ("run", name)) for name in DAEMONS]
+    own += [*(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
     return [
         *dagster_programs(settings, environment),
         *(own_program(command, number, settings, environment) for number, command in enumerate([*own, *more])),

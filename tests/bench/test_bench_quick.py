@@ -6,12 +6,14 @@ import pytest
 from typer.testing import CliRunner
 
 import bench.broadcast
+import bench.device_mapper
 import bench.tenants
 from bench.__main__ import app
 from bench.broadcast.servers import LIMIT, OURS
 from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Line, speed_ratio
+from bench.harness.servers import bench_postgres
 
 
 def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
@@ -34,6 +36,16 @@ def test_the_broadcast_benchmark_runs_and_every_frame_arrives(tmp_path: Path) ->
     assert scenario.frames == table.amount == 6 * 20
     assert [line.variant for line in table.lines] == ["ours", "limit: plain sockets"]
     assert any("lag of ours: p50" in note for note in table.notes)
+
+
+def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp_path: Path) -> None:
+    options = Options(quick=True, rounds=1, folder=tmp_path)
+    with bench_postgres(options) as server:
+        table = next(bench.device_mapper.mapping(server, recipients=40, rounds=1, numbers_of_devices=[2]))
+
+    variants = [line.variant for line in table.lines]
+    assert variants[:2] == ["ours, the daemon", "a contact at a time"]
+    assert len(variants) == 5
 
 
 def test_variants_that_did_different_work_are_refused() -> None:

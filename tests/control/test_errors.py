@@ -33,6 +33,17 @@ class ThrottledByAws(Exception):
     response: dict[str, Any] = {"Error": {"Code": "ProvisionedThroughputExceededException"}}  # noqa: RUF012
 
 
+class BadGatewayBeforeAws(Exception):
+    response: dict[str, Any] = {"Error": {"Code": "502"}, "ResponseMetadata": {"HTTPStatusCode": 502}}  # noqa: RUF012
+
+
+class RefusedByAws(Exception):
+    response: dict[str, Any] = {  # noqa: RUF012
+        "Error": {"Code": "AccessDeniedException"},
+        "ResponseMetadata": {"HTTPStatusCode": 400},
+    }
+
+
 @pytest.mark.parametrize(
     "error",
     [
@@ -42,6 +53,7 @@ class ThrottledByAws(Exception):
         redis.exceptions.ConnectionError(),
         redis.exceptions.TimeoutError(),
         ThrottledByAws(),
+        BadGatewayBeforeAws(),
         TenantUnavailableError("still activating"),
     ],
     ids=lambda error: type(error).__name__,
@@ -63,8 +75,9 @@ def test_invalid_messages_and_unknown_tenants_are_permanent(error: Exception) ->
     assert classify(error) is ErrorKind.PERMANENT
 
 
-def test_a_bug_of_ours_is_unforeseen() -> None:
-    assert classify(KeyError("x")) is ErrorKind.UNFORESEEN
+@pytest.mark.parametrize("error", [KeyError("x"), RefusedByAws()], ids=lambda error: type(error).__name__)
+def test_a_bug_of_ours_is_unforeseen(error: Exception) -> None:
+    assert classify(error) is ErrorKind.UNFORESEEN
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ from clientmgr.demo import DEMO_CUSTOMERS, FLEET, TRAFFIC, activate_demo_custome
 from clientmgr.devices import topics
 from clientmgr.devices.events import InvalidMessageError, decode_event
 from clientmgr.embedded.stack import with_audit_key
-from clientmgr.processes.programs import DAEMONS, OwnCommand, all_programs
+from clientmgr.flippers import Flipper
+from clientmgr.processes.programs import DAEMONS, DEVICE_MAPPERS, OwnCommand, all_programs
 from clientmgr.processes.supervisor import Program
 from clientmgr.settings import load_settings
 from tests.cli.calling import Cli
@@ -34,7 +35,15 @@ def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> No
 
 def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
     found = list(programs(tmp_path, OwnCommand("more", ("topics",))))
-    assert found == ["dagster-daemon", "dagster-webserver", "pubsub-gateway", *DAEMONS, "more"]
+    mappers = [command.name for command in DEVICE_MAPPERS]
+    assert found == ["dagster-daemon", "dagster-webserver", "pubsub-gateway", *DAEMONS, *mappers, "more"]
+
+
+def test_batch_and_transactional_messages_are_mapped_by_processes_of_their_own(tmp_path: Path) -> None:
+    found = programs(tmp_path)
+    for sending_type in ("batch", "tx"):
+        command = found[f"device-mapper-{sending_type}"].command[1:]
+        assert command == ["-m", "clientmgr", "run", "device-mapper", "--type", sending_type]
 
 
 def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
@@ -44,8 +53,9 @@ def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
 
 def test_each_process_of_ours_has_a_metrics_port_of_its_own(tmp_path: Path) -> None:
     found = programs(tmp_path, metrics_port=9100)
-    ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS)]
-    assert ports == ["9100", "9101", "9102", "9103", "9104", "9105", "9106"]
+    mappers = [command.name for command in DEVICE_MAPPERS]
+    ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS, *mappers)]
+    assert ports == [str(port) for port in range(9100, 9109)]
 
 
 def test_a_daemon_may_take_the_whole_time_to_drain_before_it_is_killed(tmp_path: Path) -> None:
@@ -71,6 +81,8 @@ def test_the_demos_tenants_can_be_activated_again(database: Database, tmp_path: 
     settings = with_audit_key(load_settings(database_url=database.url, data_dir=tmp_path))
     activate_demo_customers(settings)
     activate_demo_customers(settings)
+    flippers = Cli.on(database, tmp_path).ok("flippers", "list", "--json").json
+    assert {(one["name"], one["enabled"]) for one in flippers} == {(name, True) for name in Flipper}
     listed = Cli.on(database, tmp_path).ok("tenants", "list", "--json").json
     assert [(tenant["customer_id"], tenant["status"]) for tenant in listed] == [
         (customer_id, "active") for customer_id in DEMO_CUSTOMERS

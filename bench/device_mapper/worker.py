@@ -1,0 +1,253 @@
+"""A worker program of the device mapper's benchmark, see `bench.harness.workers`: one kind of work, timed by itself."""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import asdict
+from typing import Any
+
+import structlog
+from psycopg import AsyncConnection
+
+from bench.device_mapper.tasks import Report, Task
+from bench.device_mapper.workload import (
+    APPLICATION,
+    FIRST_TENANT,
+    TOPICS,
+    TX_TOPICS,
+    Scenario,
+    message_body,
+    recipient,
+    settings_for,
+)
+from clientmgr.broker.interface import Batch, ConsumerOptions, Message
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.database import Database, Role
+from clientmgr.devices.arrays import bigint_array
+from clientmgr.devices.contact_devices import DevicesByContact
+from clientmgr.devices.manager import DeviceManager
+from clientmgr.devices.repository import DeviceRepository, find_query
+from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+from streaming.daemon import consume_until_stopped
+from streaming.device_mapper import mapper
+from streaming.device_mapper.fetch import Strategy
+from streaming.device_mapper.mapping import Mapped, MessageMapper
+from streaming.device_mapper.messages import decode_message
+
+Work = Callable[[], Awaitable[int]]
+"""Returns how many devices it was about."""
+
+TX_PER_S = 20
+WARM_UP_S = 1.0
+
+
+def settings_of(task: Task) -> Settings:
+    fallback = task.strategy != Strategy.POSTGRES
+    return settings_for(task.url, client_fetcher_fallback_enabled=fallback, dynamodb_endpoint=task.dynamodb_url)
+
+
+def scenario_of(task: Task) -> Scenario:
+    return Scenario(task.recipients, task.devices, task.filtered, task.tenants)
+
+
+async def prepare_daemon(task: Task) -> Work:
+    daemon = mapper.daemon(TOPICS)
+
+    async def work() -> int:
+        await consume_until_stopped(daemon, settings_of(task), asyncio.Event(), burst=True)
+        return 0
+
+    return work
+
+
+async def prepare_contact_at_a_time(task: Task) -> Work:
+    """The daemon as it would be without bulk reads: a query for each contact."""
+    mapper.CONTACTS_A_FETCH = 1
+    return await prepare_daemon(task)
+
+
+async def prepare_repository(task: Task) -> Work:
+    """The devices of all contacts, as the daemon reads them, and nothing done with them."""
+    repository = DeviceRepository()
+
+    async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
+        found = await repository.find_by_contact_keys(connection, tenant, APPLICATION, contacts)
+        return sum(map(len, found.values()))
+
+    return await _in_lanes(task, read)
+
+
+async def prepare_bulk_fetch(task: Task) -> Work:
+    """The limit: the daemon's query for all contacts, and its rows dropped as they are."""
+
+    async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
+        async with connection.cursor(binary=True) as cursor:
+            parameters = {"application_code": APPLICATION, "contact_ids": bigint_array(contacts)}
+            await cursor.execute(find_query(tenant), parameters)
+            return len(await cursor.fetchall())
+
+    return await _in_lanes(task, read)
+
+
+async def _in_lanes(
+    task: Task, read: Callable[[AsyncConnection[Any], CustomerId, range], Coroutine[Any, Any, int]]
+) -> Work:
+    """Read a thousand contacts at a time, on as many connections as the daemon has."""
+    lanes = _lanes(task, settings_for(task.url).device_mapper_postgres_batches)
+    opened = [await Database(task.url).connect_async(Role.WRITER, autocommit=True) for _ in lanes]
+
+    async def lane(number: int) -> int:
+        return sum([await read(opened[number], tenant, contacts) for tenant, contacts in lanes[number]])
+
+    async def work() -> int:
+        return sum(await asyncio.gather(*map(lane, range(len(lanes)))))
+
+    return work
+
+
+async def prepare_assembly(task: Task) -> Work:
+    """Decoding, filter, language, assembly and encoding of the same messages, with all devices in memory."""
+    devices: dict[CustomerId, DevicesByContact] = {}
+    async with await Database(task.url).connect_async(Role.READER) as connection:
+        for tenant, contacts in scenario_of(task).contacts_of().items():
+            devices[tenant] = await DeviceRepository().find_by_contact_keys(
+                connection, tenant, APPLICATION, range(1, contacts + 1)
+            )
+    bodies = [body for _, body in scenario_of(task).bodies()]
+
+    async def work() -> int:
+        sent = 0
+        for body in bodies:
+            tenant, message = decode_message(body)
+            mapped = Mapped()
+            now_ms = time.time_ns() // 1_000_000
+            one = MessageMapper(message, now_ms=now_ms, max_message_bytes=8_000_000)
+            one.map(message.recipients, devices[tenant], mapped)
+            sent += sum(map(len, mapped.sent.values()))
+        return sent
+
+    return work
+
+
+async def prepare_dynamodb_queries(task: Task) -> Work:
+    """The limit of a strategy that asks DynamoDB: the same queries by the same client, and nothing else."""
+    manager = DeviceManager(settings_of(task))
+
+    async def work() -> int:
+        found = 0
+        for tenant, contacts in scenario_of(task).contacts_of().items():
+            devices = await manager.find_by_contact_keys(tenant, APPLICATION, range(1, contacts + 1))
+            found += sum(map(len, devices.values()))
+        manager.close()
+        return found
+
+    return work
+
+
+async def prepare_tx_mapper(task: Task) -> Work:
+    """A mapper of transactional messages, until it is killed."""
+
+    async def work() -> int:
+        await consume_until_stopped(mapper.daemon(TX_TOPICS), settings_of(task), asyncio.Event())
+        return 0
+
+    return work
+
+
+async def measure_latency(task: Task, report: Report) -> None:
+    """Publish single messages at a steady pace; the time from there until a sender would have each in hand."""
+    settings = settings_for(task.url)
+    sent_at: dict[str, float] = {}
+    stop, all_received = asyncio.Event(), asyncio.Event()
+    expected = int(task.seconds * TX_PER_S)
+
+    async def receive(batch: Batch) -> None:
+        now = time.perf_counter()
+        for received in batch.messages:
+            message_id = json.loads(received.data)["messageId"]
+            report.latencies_ms.append((now - sent_at[message_id]) * 1000)
+        if len(report.latencies_ms) == expected:
+            all_received.set()
+
+    async with PostgresBroker(Database(task.url), settings) as broker:
+        output = TX_TOPICS.outputs["apple"]
+        await broker.ensure_subscription("bench-receiver", output, from_start=False)
+        options = ConsumerOptions(batch_size=100)
+        receiving = asyncio.create_task(broker.consume("bench-receiver", receive, options=options, stop=stop))
+        started = time.perf_counter()
+        for number in range(expected):
+            await asyncio.sleep(max(0.0, started + number / TX_PER_S - time.perf_counter()))
+            tenant = CustomerId(FIRST_TENANT + number % task.tenants)
+            # Contacts whose device is Apple's: one topic to listen to.
+            body = message_body(tenant, f"tx-{number}", [recipient(3 + 4 * (number % 100))], filtered=False)
+            sent_at[f"tx-{number}"] = time.perf_counter()
+            await broker.publish(TX_TOPICS.input, [Message(body, str(tenant))])
+        async with asyncio.timeout(30):
+            await all_received.wait()
+        stop.set()
+        await receiving
+    report.amount = len(sent_at)
+    del report.latencies_ms[: int(WARM_UP_S * TX_PER_S)]
+
+
+KINDS: dict[str, Callable[[Task], Awaitable[Work]]] = {
+    "daemon": prepare_daemon,
+    "contact-at-a-time": prepare_contact_at_a_time,
+    "repository": prepare_repository,
+    "bulk-fetch": prepare_bulk_fetch,
+    "assembly": prepare_assembly,
+    "dynamodb-queries": prepare_dynamodb_queries,
+    "tx-mapper": prepare_tx_mapper,
+}
+
+
+def _lanes(task: Task, connections: int) -> list[list[tuple[CustomerId, range]]]:
+    """Our share of all thousands of contacts, over our connections."""
+    portions = [
+        (tenant, range(start, min(start + mapper.CONTACTS_A_FETCH, contacts + 1)))
+        for tenant, contacts in scenario_of(task).contacts_of().items()
+        for start in range(1, contacts + 1, mapper.CONTACTS_A_FETCH)
+    ]
+    ours = portions[task.worker :: task.workers]
+    return [ours[number::connections] for number in range(connections)]
+
+
+async def _run(task: Task) -> Report:
+    report = Report()
+    if task.kind == "latency":
+        _wait_for_go()
+        await measure_latency(task, report)
+        return report
+    work = await KINDS[task.kind](task)
+    _wait_for_go()
+    wall, cpu = time.perf_counter(), time.process_time()
+    report.amount = await work()
+    report.wall_s, report.cpu_s = time.perf_counter() - wall, time.process_time() - cpu
+    return report
+
+
+async def _run_and_report(task: Task) -> None:
+    print(json.dumps(asdict(await _run(task))), flush=True)
+
+
+def _wait_for_go() -> None:
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
+def main() -> None:
+    # The stand-in asks for none, but boto3 sends nothing without.
+    os.environ |= {"AWS_ACCESS_KEY_ID": "bench", "AWS_SECRET_ACCESS_KEY": "bench"}
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
+    task = Task(**json.loads(sys.argv[1]))
+    # On the loop that daemons run on.
+    run_until_stopped(lambda _: _run_and_report(task))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""`clientmgr flippers …`: switches that running daemons obey within seconds. Each change is in the audit log."""
+
+from dataclasses import asdict
+from typing import Annotated, Literal
+
+import typer
+
+from clientmgr.audit import AuditLogger
+from clientmgr.cli.output import JsonOption, actor, console, open_database, show_rows
+from clientmgr.database import Role
+from clientmgr.flippers import Flipper, list_settings, set_flipper, unset_flipper
+from clientmgr.tenants.names import CustomerId, parse_customer_id
+
+app = typer.Typer(help="Switches for running daemons: list, set, unset.", no_args_is_help=True)
+
+NameArgument = Annotated[Flipper, typer.Argument(show_default=False)]
+CustomerOption = Annotated[
+    str | None, typer.Option("--customer", "-c", help="For this customer alone. Default: for all.", show_default=False)
+]
+
+
+@app.command("list")
+def list_command(customer: CustomerOption = None, as_json: JsonOption = False) -> None:
+    """List what is set: for all, and for single customers. A customer's own setting counts; unset means off."""
+    customer_id = _customer_id(customer)
+    database, _ = open_database()
+    with database.connect(Role.READER) as connection:
+        rows = [asdict(setting) for setting in list_settings(connection, customer_id)]
+    if not as_json:
+        rows = [
+            {**row, "customer": row["customer_id"] or "all", "state": "on" if row["enabled"] else "off"} for row in rows
+        ]
+    columns = ["name", "customer", "state", "updated_at", "updated_by"]
+    show_rows(rows, columns, as_json=as_json, empty="nothing is set: all flippers are off")
+
+
+@app.command("set")
+def set_command(
+    name: NameArgument,
+    state: Annotated[Literal["on", "off"], typer.Argument(show_default=False)],
+    customer: CustomerOption = None,
+) -> None:
+    """Turn a flipper on or off. Running daemons follow within FLIPPER_REFRESH_MS."""
+    customer_id = _customer_id(customer)
+    database, settings = open_database()
+    with database.connect(Role.WRITER) as connection:
+        audit = AuditLogger.from_settings(settings)
+        changed = set_flipper(connection, audit, name, customer_id, enabled=state == "on", actor=actor())
+    _tell(name, customer_id, f"is now {state}" if changed else f"was {state} already")
+
+
+@app.command("unset")
+def unset_command(name: NameArgument, customer: CustomerOption = None) -> None:
+    """Forget a setting: a customer then follows the global one, and without that a flipper is off."""
+    customer_id = _customer_id(customer)
+    database, settings = open_database()
+    with database.connect(Role.WRITER) as connection:
+        removed = unset_flipper(connection, AuditLogger.from_settings(settings), name, customer_id, actor=actor())
+    _tell(name, customer_id, "is no longer set" if removed else "was not set")
+
+
+def _customer_id(customer: str | None) -> CustomerId | None:
+    return None if customer is None else parse_customer_id(customer, field="--customer")
+
+
+def _tell(name: Flipper, customer_id: CustomerId | None, what: str) -> None:
+    whom = "all customers" if customer_id is None else f"customer {customer_id}"
+    console.print(f"{name} {what} for {whom}", highlight=False)

@@ -1,0 +1,1 @@
+"""What each provider takes: one module a provider, in the provider's real format and within its limits. No I/O."""

@@ -1,0 +1,77 @@
+"""Where a contact's devices come from: PostgreSQL, DynamoDB, or one after the other, as flippers and settings say."""
+
+import enum
+import time
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from clientmgr.devices.contact_devices import DevicesByContact
+from clientmgr.devices.manager import DeviceManager
+from clientmgr.devices.repository import DeviceRepository
+from clientmgr.flippers import Flipper, Flippers
+from clientmgr.tenants.names import CustomerId
+from streaming.device_mapper.metrics import CONTACTS, FETCH_SECONDS
+
+
+class Strategy(enum.StrEnum):
+    POSTGRES_THEN_DYNAMODB = "postgres-then-dynamodb"
+    """PostgreSQL in bulk; DynamoDB for the contacts that have no device there."""
+    DYNAMODB = "dynamodb"
+    """DynamoDB alone, a query for each contact."""
+    POSTGRES = "postgres"
+    """PostgreSQL alone."""
+
+
+def choose_strategy(flippers: Flippers, customer_id: CustomerId, *, fallback_enabled: bool) -> Strategy:
+    if not fallback_enabled:
+        return Strategy.POSTGRES
+    if not flippers.is_on(Flipper.USE_POSTGRES_DEVICE_MAPPER, customer_id):
+        return Strategy.DYNAMODB
+    if flippers.is_on(Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER, customer_id):
+        return Strategy.POSTGRES
+    return Strategy.POSTGRES_THEN_DYNAMODB
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """Devices by contact, and which contacts' come from DynamoDB."""
+
+    devices: DevicesByContact
+    from_dynamodb: frozenset[int] = frozenset()
+
+
+class DeviceFetcher:
+    """Finds the devices of contacts in an application, and counts which store had them."""
+
+    def __init__(self, manager: DeviceManager) -> None:
+        self._repository = DeviceRepository()
+        self._manager = manager
+
+    async def fetch(
+        self,
+        connection: AsyncConnection[Any],
+        customer_id: CustomerId,
+        application_code: str,
+        contact_ids: Collection[int],
+        strategy: Strategy,
+    ) -> Fetched:
+        found: DevicesByContact = {}
+        missing = contact_ids
+        if strategy is not Strategy.DYNAMODB:
+            started = time.monotonic()
+            found = await self._repository.find_by_contact_keys(connection, customer_id, application_code, contact_ids)
+            FETCH_SECONDS.labels("postgres").observe(time.monotonic() - started)
+            missing = [contact_id for contact_id in contact_ids if contact_id not in found]
+        CONTACTS.labels(strategy, "postgres").inc(len(contact_ids) - len(missing))
+        if strategy is Strategy.POSTGRES or not missing:
+            CONTACTS.labels(strategy, "none").inc(len(missing))
+            return Fetched(found)
+        started = time.monotonic()
+        legacy = await self._manager.find_by_contact_keys(customer_id, application_code, missing)
+        FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
+        CONTACTS.labels(strategy, "none").inc(len(missing) - len(legacy))
+        return Fetched(found | legacy, frozenset(legacy))

@@ -1,0 +1,209 @@
+"""The daemon: reads personalised messages, finds the devices, and publishes what each of them is to get.
+
+What one message gives and its acknowledgement belong together: on PostgreSQL they are one transaction, on Pub/Sub the
+acknowledgement comes last and the ids are the same when a message comes again.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
+from clientmgr.devices.events import InvalidMessageError
+from clientmgr.devices.manager import DeviceManager
+from clientmgr.errors import classify
+from clientmgr.flippers import FlipperCache
+from clientmgr.logs import get_logger
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+from streaming.daemon import Daemon, Services, Source
+from streaming.device_mapper import metrics
+from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
+from streaming.device_mapper.mapping import Mapped, MessageMapper, distinct
+from streaming.device_mapper.messages import Recipient, decode_message
+from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
+from streaming.failures import error_attributes, pass_on
+from streaming.retrying import settle_failures
+from streaming.tenant_batches import Failures, TenantBatches, Work
+
+log = get_logger(__name__)
+
+CONTACTS_A_FETCH = 1000
+
+
+@dataclass
+class Job:
+    """A message on its way through a batch."""
+
+    position: int
+    mapper: MessageMapper
+    strategy: Strategy
+    recipients: Sequence[Recipient]
+    mapped: Mapped = field(default_factory=Mapped)
+    error: Exception | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """Recipients, of one message or of several small ones, whose devices are fetched together."""
+
+    application_code: str
+    strategy: Strategy
+    parts: list[tuple[Job, Sequence[Recipient]]]
+
+    def contact_ids(self) -> list[int]:
+        return list({recipient.contact_id: None for _, some in self.parts for recipient in some})
+
+
+class DeviceMapper:
+    """Handles batches of one `sending-<batch|tx>-devicemapper-<dg>`."""
+
+    def __init__(self, services: Services, topics: Topics) -> None:
+        settings = services.settings
+        self._settings = settings
+        self._type = topics.sending_type
+        self._outputs = topics.outputs
+        self._flippers = FlipperCache(settings.flipper_refresh_ms)
+        manager = DeviceManager(settings)
+        services.closing.callback(manager.close)
+        self._fetcher = DeviceFetcher(manager)
+        self._tenants = TenantBatches(services.tenants, self._map, lock_timeout_ms=settings.writer_lock_timeout_ms)
+
+    async def __call__(self, batch: Batch) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = [DONE] * len(batch.messages)
+        work = await self._decode(batch, outcomes)
+        failures = await self._tenants.run(batch.connection, work)
+        failures |= _failures_of(work)
+        settle_failures(batch, outcomes, failures, most_attempts=self._settings.broker_max_attempts, give_up=give_up)
+        for one in work:
+            if one.position not in failures:
+                self._publish(batch, one.item.mapped)
+        return outcomes
+
+    async def _decode(self, batch: Batch, outcomes: list[Outcome]) -> list[Work[Job]]:
+        flippers = await self._flippers.current(batch.connection)
+        now_ms = time.time_ns() // 1_000_000
+        work = []
+        for position, received in enumerate(batch.messages):
+            try:
+                customer_id, message = decode_message(received.data)
+                mapper = MessageMapper(
+                    message, now_ms=now_ms, max_message_bytes=self._settings.broker_max_message_bytes
+                )
+            except InvalidMessageError as error:
+                outcomes[position] = give_up(batch, received, error)
+                continue
+            strategy = choose_strategy(
+                flippers, customer_id, fallback_enabled=self._settings.client_fetcher_fallback_enabled
+            )
+            job = Job(position, mapper, strategy, distinct(message.recipients))
+            work.append(Work(position, customer_id, job))
+        return work
+
+    async def _map(self, connection: AsyncConnection[Any], customer_id: CustomerId, jobs: Sequence[Job]) -> None:
+        """Map all messages of a tenant. It may be called again for the same: then from the beginning.
+
+        PostgreSQL's errors are raised, for they end the transaction that we are in. Any other costs only the messages
+        it happened to.
+        """
+        for job in jobs:
+            job.mapped, job.error = Mapped(), None
+        for portion in portions(jobs):
+            try:
+                fetched = await self._fetcher.fetch(
+                    connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
+                )
+            except psycopg.Error:
+                raise
+            except Exception as error:  # noqa: BLE001  # kept for each message it concerns
+                for job, _ in portion.parts:
+                    job.error = error
+                continue
+            for job, recipients in portion.parts:
+                if job.error is None:
+                    try:
+                        job.mapper.map(recipients, fetched.devices, job.mapped)
+                    except Exception as error:  # noqa: BLE001  # kept for the message
+                        job.error = error
+
+    def _publish(self, batch: Batch, mapped: Mapped) -> None:
+        for provider, messages in mapped.sent.items():
+            batch.publish(self._outputs[provider], messages)
+            metrics.SENT.labels(self._type, provider).inc(len(messages))
+        batch.publish(NOT_SENT, mapped.not_sent)
+        for reason, count in mapped.reasons.items():
+            metrics.NOT_SENT.labels(self._type, reason).inc(count)
+
+
+def _failures_of(work: Sequence[Work[Job]]) -> Failures:
+    """What went wrong with single messages, told in the log."""
+    failures: Failures = {}
+    for one in work:
+        error = one.item.error
+        if error is not None:
+            failures[one.position] = error
+            log.warning(
+                "not mapped",
+                customer_id=one.customer_id,
+                message_id=one.item.mapper.message.message_id,
+                kind=classify(error).value,
+                error_type=type(error).__name__,
+                error=str(error).strip(),
+            )
+    return failures
+
+
+def portions(jobs: Sequence[Job]) -> Iterator[Portion]:
+    """The jobs' recipients in portions of a query's size: large messages in parts, small ones of a kind together."""
+    open_portions: dict[tuple[str, Strategy], tuple[Portion, int]] = {}
+    for job in jobs:
+        key = (job.mapper.message.application_code, job.strategy)
+        portion, size = open_portions.pop(key, (Portion(*key, []), 0))
+        at = 0
+        while at < len(job.recipients):
+            if job.error is not None:
+                break
+            some = job.recipients[at : at + CONTACTS_A_FETCH - size]
+            portion.parts.append((job, some))
+            at += len(some)
+            size += len(some)
+            if size >= CONTACTS_A_FETCH:
+                yield portion
+                portion, size = Portion(*key, []), 0
+        if size:
+            open_portions[key] = (portion, size)
+    for portion, _ in open_portions.values():
+        yield portion
+
+
+def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome:
+    return pass_on(batch, message, ERRORS, error_attributes(error), error)
+
+
+def daemon(topics: Topics) -> Daemon:
+    """The mapper of one type of traffic and one delivery group."""
+
+    def sources(services: Services) -> list[Source]:
+        handler = DeviceMapper(services, topics)
+        return [Source(topics.input, handler, consumer_options(services.settings), topics.subscription)]
+
+    return Daemon(
+        f"device-mapper-{topics.sending_type}",
+        sources,
+        publishes_to=(*topics.outputs.values(), NOT_SENT, ERRORS),
+    )
+
+
+def consumer_options(settings: Settings) -> ConsumerOptions:
+    """PostgreSQL alone answers sooner than both stores do: then more is taken in hand at once."""
+    both_stores = settings.client_fetcher_fallback_enabled
+    return ConsumerOptions(
+        batch_size=settings.device_mapper_messages if both_stores else settings.device_mapper_postgres_messages,
+        concurrency=settings.device_mapper_batches if both_stores else settings.device_mapper_postgres_batches,
+        wait_period_ms=settings.broker_wait_period_ms,
+        max_attempts=settings.broker_max_attempts,
+    )
