@@ -2,7 +2,9 @@
 
 import dagster as dg
 
+from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
 
@@ -11,7 +13,8 @@ def build_definitions(**resources: object) -> dg.Definitions:
     """The definitions, with any resource replaced by name."""
     return dg.Definitions(
         assets=[tenant_schema],
-        sensors=[tenant_registry_sensor],
+        jobs=[account_deletion_job],
+        sensors=[tenant_registry_sensor, customer_activation_sensor, account_deletion_sensor],
         resources={"tenants": TenantsResource(), **resources},
         # A process per step would be a JVM per step.
         executor=dg.in_process_executor,

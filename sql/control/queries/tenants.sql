@@ -2,6 +2,11 @@
 SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
 FROM clientmgr.tenants WHERE customer_id = %(customer_id)s;
 
+-- name: find
+SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
+FROM clientmgr.tenants WHERE customer_id = ANY(%(customer_ids)s::bigint [])
+ORDER BY customer_id;
+
 -- name: list
 SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
 FROM clientmgr.tenants
@@ -56,8 +61,9 @@ UPDATE clientmgr.tenants SET status = 'deleting', updated_at = now() WHERE custo
 
 -- name: set_deleted
 UPDATE clientmgr.tenants
-SET status = 'deleted', schema_version = 0, schema_digest = '', deleted_at = now(), updated_at = now()
-WHERE customer_id = %(customer_id)s;
+SET status = 'deleted', schema_version = 0, schema_digest = '', deleted_at = coalesce(deleted_at, now()),
+    updated_at = now()
+WHERE customer_id = %(customer_id)s AND status = 'deleting';
 
 -- name: forget_migrations
 DELETE FROM clientmgr.tenant_migrations WHERE customer_id = %(customer_id)s;
