@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     tenant_lock_timeout_ms: int = Field(
         10_000, ge=0, description="How long a schema change waits for a lock before it gives up. 0: for ever."
     )
+    tenant_reconcile_grace_s: float = Field(
+        300.0, ge=0, description="What is under way for longer counts as left behind: the reconciler finishes it."
+    )
     audit_hash_key: SecretStr = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",

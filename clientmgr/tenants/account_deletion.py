@@ -137,15 +137,18 @@ class AccountDeletion:
 
 def drop_schema(connection: Connection[Any], customer_id: CustomerId) -> int | None:
     """Drop the schema in the caller's transaction. Returns how many devices went with it; None: it was not there."""
-    name = schema_name(customer_id)
-    if not _is_true(connection, "schema_exists", schema=name):
+    if not schema_exists(connection, customer_id):
         return None
     devices = 0
-    if _is_true(connection, "devices_exist", devices=f"{name}.devices"):
+    if _is_true(connection, "devices_exist", devices=f"{schema_name(customer_id)}.devices"):
         counted = connection.execute(f"SELECT count(*) FROM {quoted_schema(customer_id)}.devices").fetchone()
         devices = counted[0] if counted else 0
     connection.execute(f"DROP SCHEMA {quoted_schema(customer_id)} CASCADE")
     return devices
+
+
+def schema_exists(connection: Connection[Any], customer_id: CustomerId) -> bool:
+    return _is_true(connection, "schema_exists", schema=schema_name(customer_id))
 
 
 def _is_true(connection: Connection[Any], query: str, **parameters: str) -> bool:

@@ -16,7 +16,7 @@ from clientmgr.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.migrations import pending
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
-from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release
+from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
 from clientmgr.tenants.announcing import Announcer, RedisAnnouncer
 from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
 from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
@@ -112,6 +112,19 @@ class TenantSchemaManager:
         """How many registered tenants are not at the newest version."""
         with self._connect() as connection:
             return len(connection.execute(_QUERIES["not_at_head"], {"head": self.head_digest}).fetchall())
+
+    def restore_missing_schema(self, customer_id: CustomerId, *, actor: str) -> TenantResult:
+        """Create, empty, the schema that an active tenant should have and has not."""
+        with self._connect() as connection:
+            with connection.transaction():
+                tenants = lock_tenants(connection, [customer_id])
+                _ensure_registered([customer_id], tenants)
+                if schema_exists(connection, customer_id):
+                    return TenantResult(customer_id, Change.UNCHANGED, tenants[0].schema_version)
+                connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer_id})
+                connection.execute(_QUERIES["set_activating"], {"customer_id": customer_id})
+            # Killed here, it is an activation like any other that was not finished.
+            return self._bring_to_head(connection, [customer_id], actor)[0]
 
     def delete(
         self,

@@ -18,12 +18,10 @@ from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.wishes import Request
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
 from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 
 DELETIONS_PER_TICK = 100
-# People wait for these: they go before whatever else is queued. A run that died is started again.
-RUN_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +87,7 @@ def account_deletion_sensor(
             dg.RunRequest(
                 run_key=f"{ACCOUNT_DELETION}:{one.offset}",
                 run_config=deletion_config(one.request),
-                tags={**RUN_TAGS, "clientmgr/customer_id": str(one.request.customer_id)},
+                tags={**LIFECYCLE_TAGS, "clientmgr/customer_id": str(one.request.customer_id)},
             )
             for one in asked
         ],
@@ -119,5 +117,5 @@ def _schemas(keys: Sequence[str], offsets: Sequence[int]) -> dg.RunRequest:
     first, last = min(offsets), max(offsets)
     run_key = f"{ACTIVATE_CUSTOMER}:{first}" if first == last else f"{ACTIVATE_CUSTOMER}:{first}-{last}"
     if len(keys) == 1:
-        return dg.RunRequest(run_key=run_key, partition_key=keys[0], tags=RUN_TAGS)
-    return dg.RunRequest(run_key=run_key, tags={**RUN_TAGS, **partition_range(keys)})
+        return dg.RunRequest(run_key=run_key, partition_key=keys[0], tags=LIFECYCLE_TAGS)
+    return dg.RunRequest(run_key=run_key, tags=LIFECYCLE_TAGS | partition_range(keys))

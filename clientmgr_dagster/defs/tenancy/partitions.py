@@ -12,6 +12,9 @@ tenants_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS)
 DDL_POOL = "tenant_ddl"
 """Whatever creates or drops schemas: the database bears only so much of it beside the daemons' work."""
 
+LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3"}
+"""Of runs that somebody waits for: they go before whatever else is queued, and one that died is started again."""
+
 
 def partition_range(keys: Sequence[str]) -> dict[str, str]:
     """The tags of one run over neighbouring keys, from the first to the last."""

@@ -5,7 +5,7 @@ import dagster as dg
 from clientmgr.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
 from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 
 # So many in one evaluation at the most: a sensor has a minute, and the next one goes on.
@@ -48,5 +48,5 @@ def _one_run_for(keys: list[str], *, activated_at: object) -> dg.RunRequest:
     """
     run_key = f"tenant_schema:{keys[0]}:{keys[-1]}:{activated_at}"
     if len(keys) == 1:
-        return dg.RunRequest(run_key=run_key, partition_key=keys[0])
-    return dg.RunRequest(run_key=run_key, tags=partition_range(keys))
+        return dg.RunRequest(run_key=run_key, partition_key=keys[0], tags=LIFECYCLE_TAGS)
+    return dg.RunRequest(run_key=run_key, tags=LIFECYCLE_TAGS | partition_range(keys))

@@ -56,6 +56,10 @@ SET status = 'active', schema_version = %(version)s, schema_digest = %(digest)s,
     activated_at = coalesce(activated_at, now()), updated_at = now()
 WHERE customer_id = ANY(%(customer_ids)s::bigint []);
 
+-- name: set_activating
+UPDATE clientmgr.tenants SET status = 'activating', schema_version = 0, schema_digest = '', updated_at = now()
+WHERE customer_id = %(customer_id)s AND status = 'active';
+
 -- name: set_deleting
 UPDATE clientmgr.tenants SET status = 'deleting', updated_at = now() WHERE customer_id = %(customer_id)s;
 
