@@ -82,6 +82,16 @@ class Settings(BaseSettings):
     dagster_database_url: PostgresUrl = Field(
         "", description="PostgreSQL for Dagster's own storage. Empty: schema `dagster` in DATABASE_URL."
     )
+    dagster_event_retention_days: float = Field(
+        30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+    )
+    daemon_late_after_s: float = Field(
+        300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."
+    )
+    alert_webhook_url: SecretStr = Field(
+        SecretStr(""),
+        description="Told of each failed Dagster run, as JSON with a `text` for chats. Empty: only the log.",
+    )
 
     # Processes and logs
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")

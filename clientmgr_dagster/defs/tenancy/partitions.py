@@ -12,7 +12,7 @@ tenants_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS)
 DDL_POOL = "tenant_ddl"
 """Whatever creates or drops schemas: the database bears only so much of it beside the daemons' work."""
 
-LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3"}
+LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3", "dagster/max_runtime": "1800"}
 """Of runs that somebody waits for: they go before whatever else is queued, and one that died is started again."""
 
 
