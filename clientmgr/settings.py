@@ -30,8 +30,15 @@ def _redis_url(value: str) -> str:
     return value
 
 
+def _web_url(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() and not value.get_secret_value().startswith(("https://", "http://")):
+        raise ValueError("a URL like https://host/path")
+    return value
+
+
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
 
 
 class Settings(BaseSettings):
@@ -88,7 +95,7 @@ class Settings(BaseSettings):
     daemon_late_after_s: float = Field(
         300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."
     )
-    alert_webhook_url: SecretStr = Field(
+    alert_webhook_url: SecretWebUrl = Field(
         SecretStr(""),
         description="Told of each failed Dagster run, as JSON with a `text` for chats. Empty: only the log.",
     )

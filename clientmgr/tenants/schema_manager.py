@@ -85,8 +85,9 @@ class TenantSchemaManager:
             self._ensure_files_unedited(connection)
             wanted = record_requests(connection, Wish.ACTIVE, requests)
             connection.execute(_QUERIES["register"], {"customer_ids": sorted(wanted)})
-        # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
-        self._announcer.announce_change()
+        if wanted:
+            # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
+            self._announcer.announce_change()
         return wanted
 
     def migrate(
