@@ -79,6 +79,7 @@ class Browser:
 @contextmanager
 def running_browser(executable: str, folder: Path) -> Iterator[Browser]:
     """A browser with a profile of its own in `folder`; at the end nothing of it is left running."""
+    # Chromium's sandbox does not work as root, nor in most containers; the only page it is shown is our own.
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
     places = ["--remote-debugging-port=0", f"--user-data-dir={folder}", "--window-size=1600,1200"]
     with (folder / "chromium.log").open("wb") as log:

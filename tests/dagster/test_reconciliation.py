@@ -1,13 +1,16 @@
 """The reconciler in Dagster: asked for when there is something to repair, and telling what it did."""
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr.tenants.wishes import Request
 from clientmgr_dagster.defs.tenancy.reconciliation import (
     next_request,
     tenant_drift_sensor,
@@ -35,6 +38,19 @@ def test_a_deletion_that_was_left_half_way_is_finished_with_its_partition(
 
     assert query("SELECT status FROM clientmgr.tenants") == [("deleted",)]
     assert rig.instance.get_dynamic_partitions("tenants") == []
+
+
+def test_an_activation_whose_run_was_lost_is_finished_and_shown_as_materialised(
+    rig: Rig, manager: TenantSchemaManager, query: Query
+) -> None:
+    manager.register([Request(CustomerId(7), "message", datetime.now(UTC))])
+    rig.instance.add_dynamic_partitions("tenants", ["7"])
+    query("UPDATE clientmgr.tenants SET updated_at = now() - interval '1 day'")
+
+    rig.settle(tenant_drift_sensor)
+
+    assert query("SELECT status FROM clientmgr.tenants") == [("active",)]
+    assert rig.instance.get_materialized_partitions(dg.AssetKey("tenant_schema")) == {"7"}
 
 
 def test_it_reports_what_it_did_and_its_check_fails_for_what_is_left(

@@ -14,7 +14,7 @@ from clientmgr.database import Database, Role
 from clientmgr.embedded.postgres import EmbeddedPostgres
 from clientmgr.embedded.server import free_port
 from clientmgr.migrations import ensure_database_grants
-from clientmgr.processes.programs import dagster_programs, prepare_dagster_storage
+from clientmgr.processes.programs import DAEMONS, dagster_programs, prepare_dagster_storage
 from clientmgr.processes.system import running, ui_url, wait_for_ui
 from clientmgr.settings import Settings, load_settings
 from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
@@ -93,6 +93,8 @@ def test_killed_in_the_middle_of_an_activation_the_daemon_finishes_it_after_its_
     assert system.statuses() == {7: "active", 8: "active", 9: "active"}
     created = system.query("SELECT customer_id FROM clientmgr.audit_log WHERE outcome = 'created' ORDER BY 1")
     assert created == [(7,), (8,), (9,)], "each once"
+    observed = "SELECT count(DISTINCT asset_key) FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
+    eventually(lambda: system.query(observed) == [(len(DAEMONS),)], "the daemons are observed")
 
 
 def test_a_deletion_by_message_reaches_the_database_and_the_partitions(system: System) -> None:

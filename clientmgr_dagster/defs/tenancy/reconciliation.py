@@ -13,7 +13,9 @@ import msgspec
 
 from clientmgr.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
-from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, forget_partition
+from clientmgr.tenants.results import Change
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, PARTITIONS, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 FIRST_PAUSE_S = 60.0
@@ -48,6 +50,7 @@ def tenant_reconciliation(
         release=lambda customer: forget_partition(context.instance, customer),
     )
     repairs = reconciler.repair(reconciler.find())
+    _report_new_schemas(context.instance, repairs)
     left = [repair for repair in repairs if not repair.repaired]
     for repair in left:
         context.log.warning(f"customer {repair.drift.customer_id}: {repair.drift.kind}: {repair.outcome}")
@@ -102,6 +105,16 @@ def next_request(last: LastRequest | None, fingerprint: str, now: float) -> Last
         return None
     pause_s = min(last.pause_s * 2, LONGEST_PAUSE_S)
     return LastRequest(fingerprint, pause_s, now + pause_s)
+
+
+def _report_new_schemas(instance: dg.DagsterInstance, repairs: Sequence[Repair]) -> None:
+    """What was created here is materialised, though not by a run of `tenant_schema`.
+
+    A tenant that has no key yet gets it, and its run, from `tenant_registry_sensor`.
+    """
+    created = {str(repair.drift.customer_id) for repair in repairs if repair.outcome == Change.CREATED}
+    for key in sorted(created.intersection(instance.get_dynamic_partitions(PARTITIONS)), key=int):
+        instance.report_runless_asset_event(dg.AssetMaterialization(tenant_schema.key, partition=key))
 
 
 def _fingerprint(drifts: Sequence[Drift]) -> str:
