@@ -42,9 +42,10 @@ ORDER BY customer_id FOR UPDATE; -- in key order: two callers with tenants in co
 SELECT version, name, checksum FROM clientmgr.tenant_migration_files ORDER BY version;
 
 -- name: record_files
+-- Whichever of the two unique keys somebody else's insert, at the same moment, is met at first.
 INSERT INTO clientmgr.tenant_migration_files (version, name, checksum)
 SELECT * FROM unnest(%(versions)s::integer [], %(names)s::text [], %(checksums)s::text [])
-ON CONFLICT (version) DO NOTHING;
+ON CONFLICT DO NOTHING;
 
 -- name: record_migrations
 INSERT INTO clientmgr.tenant_migrations (customer_id, version, checksum)
