@@ -1,7 +1,7 @@
 """What belongs to a customer outside of its schema: the one list of what else a deletion removes.
 
-Whoever keeps something by customer adds a line here. A table that does not exist (yet) is passed over; one that does
-must grant SELECT and DELETE to clientmgr_ddl, in the migration that makes it.
+Whoever keeps something by customer adds a line here, and no more: `clientmgr migrate` lets clientmgr_ddl delete from
+what is named here. A table that does not exist (yet) is passed over.
 """
 
 from dataclasses import dataclass
@@ -33,6 +33,12 @@ ROWS: Final = (
     Rows("flippers"),
     Rows("dashboard_tenant_metrics"),
     Rows("dashboard_tenant_metrics_history"),
+    Rows("orphan_candidates"),
+    Rows("orphan_searches"),
+    Rows("orphan_deletion_results"),
+    Rows("deleted_contacts"),
+    Rows("contact_deletion_watermarks"),
+    Rows("batch_failures"),
 )
 
 CACHED_KEYS: Final = (ENTRY_KEY,)
@@ -60,6 +66,19 @@ def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
         )
         found |= {CustomerId(row[0]) for row in connection.execute(statement)}
     return found
+
+
+def ensure_grants(connection: Connection[Any]) -> None:
+    """Let clientmgr_ddl, which deletes accounts, delete from all of these tables. For the owner, after migrations."""
+    for rows in _existing(connection):
+        name = f"{rows.schema}.{rows.table}"
+        (granted,) = connection.execute(
+            "SELECT has_table_privilege('clientmgr_ddl', %(table)s, 'SELECT')"
+            " AND has_table_privilege('clientmgr_ddl', %(table)s, 'DELETE')",
+            {"table": name},
+        ).fetchall()
+        if not granted[0]:
+            connection.execute(_filled("GRANT SELECT, DELETE ON {table} TO clientmgr_ddl", rows))
 
 
 def _existing(connection: Connection[Any]) -> list[Rows]:

@@ -17,7 +17,3 @@ FROM clientmgr.tenants;
 
 GRANT SELECT, INSERT, UPDATE ON clientmgr.tenant_wishes TO clientmgr_ddl;
 GRANT SELECT ON clientmgr.tenant_wishes TO clientmgr_writer, clientmgr_reader;
-
--- What clientmgr/tenants/belongings.py names: a deletion removes a customer's rows from these tables too.
-GRANT SELECT, DELETE ON clientmgr.dead_letter_queue, clientmgr.delayed_message_t, clientmgr.pubsub_delayed
-    TO clientmgr_ddl;

@@ -14,6 +14,7 @@ from clientmgr.audit import AuditLogger
 from clientmgr.audit_verification import verify
 from clientmgr.database import Database, Role
 from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.migrations import migrate_database
 from clientmgr.settings import Settings
 from clientmgr.tenants import belongings
 from clientmgr.tenants.account_deletion import Step
@@ -44,18 +45,19 @@ VALUES ('g', 1, %s, 0, %s, '', gen_random_uuid(), 'secret', '{}', '', '', 1, now
 """
 
 
-def flippers(query: Query, *customers: int) -> None:
-    """The table as the part of the system that owns it may make it."""
+def flippers(database: Database, query: Query, *customers: int) -> None:
+    """The table as the part of the system that owns it may make it, after the next start."""
+    query("DROP TABLE IF EXISTS clientmgr.flippers")
     query("CREATE TABLE clientmgr.flippers (customer_id bigint, name text)")
-    query("GRANT SELECT, DELETE ON clientmgr.flippers TO clientmgr_ddl")
+    migrate_database(database)
     for customer in customers:
         query("INSERT INTO clientmgr.flippers VALUES (%s, 'USE_POSTGRES_DEVICE_MAPPER')", customer)
 
 
 def test_what_belongs_to_the_customer_elsewhere_goes_and_what_is_others_stays(
-    manager: TenantSchemaManager, query: Query
+    database: Database, manager: TenantSchemaManager, query: Query
 ) -> None:
-    flippers(query, 7, 8, 7)
+    flippers(database, query, 7, 8, 7)
     manager.activate([7, 8], actor="test")
     for offset, customer in enumerate(("7", "8", "7", "77")):
         query(A_DEAD_LETTER, offset, customer)
@@ -68,13 +70,11 @@ def test_what_belongs_to_the_customer_elsewhere_goes_and_what_is_others_stays(
     assert details == {"flippers": 2, "dead_letter_queue": 2}
 
 
-def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_them(
-    manager: TenantSchemaManager, database: Database
-) -> None:
+def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_them(database: Database) -> None:
     with database.connect(Role.DDL) as connection:
         names = [rows.table for rows in belongings.ROWS]
         granted = connection.execute(
-            "SELECT n, has_table_privilege('clientmgr.' || n, 'SELECT, DELETE') FROM unnest(%s::text[]) AS n"
+            "SELECT n, has_table_privilege('clientmgr.' || n, 'DELETE') FROM unnest(%s::text[]) AS n"
             " WHERE to_regclass('clientmgr.' || n) IS NOT NULL",
             (names,),
         ).fetchall()
@@ -133,7 +133,7 @@ def test_others_are_made_to_forget_the_customer_before_the_result_is_recorded(
 def test_killed_after_any_step_it_is_deleting_until_asking_again_finishes_it(
     database: Database, settings: Settings, manager: TenantSchemaManager, query: Query, step: Step
 ) -> None:
-    flippers(query, 7, 8)
+    flippers(database, query, 7, 8)
     manager.activate([7, 8], actor="test")
     query("INSERT INTO \"tenant_7\".devices (application_code, client_id) VALUES ('A', 'one')")
 

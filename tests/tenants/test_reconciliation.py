@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from clientmgr.database import Database
+from clientmgr.migrations import migrate_database
 from clientmgr.settings import Settings
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.names import CustomerId
@@ -162,18 +163,19 @@ def test_a_schema_of_nobody_goes_when_it_is_empty_and_is_reported_when_it_is_not
 
 
 def test_rows_that_somebody_wrote_late_for_a_deleted_customer_go(
-    manager: TenantSchemaManager, reconciler: Reconciler, query: Query
+    database: Database, manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
-    query("CREATE TABLE clientmgr.dashboard_tenant_metrics (customer_id bigint)")
-    query("GRANT SELECT, DELETE ON clientmgr.dashboard_tenant_metrics TO clientmgr_ddl")
+    query("DROP TABLE IF EXISTS clientmgr.batch_failures")
+    query("CREATE TABLE clientmgr.batch_failures (customer_id bigint)")
+    migrate_database(database)
     manager.activate([7, 8], actor="test")
     manager.delete(7, actor="test")
-    query("INSERT INTO clientmgr.dashboard_tenant_metrics VALUES (7), (8), (9)")
+    query("INSERT INTO clientmgr.batch_failures VALUES (7), (8), (9)")
     assert kinds(reconciler) == [(DriftKind.ROWS_OF_DELETED, 7)]
 
     reconciler.repair(reconciler.find())
 
-    assert query("SELECT customer_id FROM clientmgr.dashboard_tenant_metrics ORDER BY 1") == [(8,), (9,)]
+    assert query("SELECT customer_id FROM clientmgr.batch_failures ORDER BY 1") == [(8,), (9,)]
 
 
 def test_a_repair_that_fails_is_told_and_stops_no_other(
