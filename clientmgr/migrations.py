@@ -12,11 +12,12 @@ from clientmgr.database import Database, Role
 from clientmgr.errors import MigrationError
 from clientmgr.logs import get_logger
 from clientmgr.sqlfiles import Migration, read_migrations, sql_root
+from clientmgr.tenants import belongings
 
 log = get_logger(__name__)
 
 # In the order they build on each other.
-COMPONENTS = ("control", "broker", "gateway", "live")
+COMPONENTS = ("control", "broker", "gateway", "lifecycle", "live")
 
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"
@@ -54,6 +55,7 @@ def migrate_database(database: Database, components: Sequence[str] = COMPONENTS)
         for component in components:
             applied += _apply_pending(connection, component, read_migrations(sql_root() / component))
         ensure_database_grants(connection)
+        belongings.ensure_grants(connection)
     for name in applied:
         log.info("migration applied", migration=name)
     return applied

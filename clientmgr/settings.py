@@ -30,8 +30,15 @@ def _redis_url(value: str) -> str:
     return value
 
 
+def _web_url(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() and not value.get_secret_value().startswith(("https://", "http://")):
+        raise ValueError("a URL like https://host/path")
+    return value
+
+
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
 
 
 class Settings(BaseSettings):
@@ -68,6 +75,9 @@ class Settings(BaseSettings):
     tenant_lock_timeout_ms: int = Field(
         10_000, ge=0, description="How long a schema change waits for a lock before it gives up. 0: for ever."
     )
+    tenant_reconcile_grace_s: float = Field(
+        300.0, ge=0, description="What is under way for longer counts as left behind: the reconciler finishes it."
+    )
     audit_hash_key: SecretStr = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
@@ -78,6 +88,16 @@ class Settings(BaseSettings):
     dagster_port: Port = Field(3000, description="Port of the Dagster UI. 0: a free one.")
     dagster_database_url: PostgresUrl = Field(
         "", description="PostgreSQL for Dagster's own storage. Empty: schema `dagster` in DATABASE_URL."
+    )
+    dagster_event_retention_days: float = Field(
+        30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+    )
+    daemon_late_after_s: float = Field(
+        300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."
+    )
+    alert_webhook_url: SecretWebUrl = Field(
+        SecretStr(""),
+        description="Told of each failed Dagster run, as JSON with a `text` for chats. Empty: only the log.",
     )
 
     # Processes and logs

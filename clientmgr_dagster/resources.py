@@ -4,6 +4,7 @@ import functools
 
 import dagster as dg
 
+from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.database import Database
 from clientmgr.embedded.stack import attach
 from clientmgr.settings import Settings, load_settings
@@ -23,3 +24,6 @@ class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def schema_manager(self) -> TenantSchemaManager:
         return TenantSchemaManager(self.database, self.settings)
+
+    def cursor_reader(self, topic: str) -> CursorReader:
+        return CursorReader(self.database, self.settings, topic)

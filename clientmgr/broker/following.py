@@ -110,6 +110,7 @@ async def _woken(wakeups: Wakeups, topic_id: int, stop: asyncio.Event) -> AsyncI
 async def _read(connection: AsyncConnection[Any], topic: str, after_offset: int) -> list[LoggedMessage]:
     async with connection.cursor(binary=True, row_factory=class_row(LoggedMessage)) as cursor:
         await cursor.execute(
-            READING_QUERIES["read_from"], {"topic": topic, "after_offset": after_offset, "limit": MESSAGES_AT_A_TIME}
+            READING_QUERIES["read_from"],
+            {"topic": topic, "after_offset": after_offset, "limit": MESSAGES_AT_A_TIME, "group_id": None},
         )
         return await cursor.fetchall()

@@ -20,10 +20,11 @@ from clientmgr.cli.output import (
 from clientmgr.database import Role
 from clientmgr.errors import InvalidInputError
 from clientmgr.tenants.names import CustomerId, parse_customer_id, schema_name
+from clientmgr.tenants.reconciliation import Reconciler
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
 from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
 
-app = typer.Typer(help="Tenants: list, activate, migrate, delete.", no_args_is_help=True)
+app = typer.Typer(help="Tenants: list, activate, migrate, delete, reconcile.", no_args_is_help=True)
 
 # `-1` is a customer id that we refuse, not an option that click does not know.
 NEGATIVE_NUMBERS_ARE_ARGUMENTS = {"ignore_unknown_options": True}
@@ -121,6 +122,31 @@ def status(
         print_json(details)
     else:
         show_record(details)
+
+
+@app.command()
+def reconcile(
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be repaired.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Repair what disagrees: tenants left half-way, schemas of nobody, rows of deleted customers. So does Dagster."""
+    database, settings = open_database()
+    reconciler = Reconciler(database, settings, actor=actor())
+    drifts = reconciler.find()
+    repairs = [] if dry_run else reconciler.repair(drifts)
+    outcomes = {repair.drift: repair.outcome for repair in repairs}
+    rows = [
+        {
+            "customer_id": drift.customer_id,
+            "found": drift.kind,
+            "detail": drift.detail,
+            "outcome": outcomes.get(drift),
+        }
+        for drift in drifts
+    ]
+    show_rows(rows, ["customer_id", "found", "detail", "outcome"], as_json=as_json, empty="nothing disagrees")
+    if any(not repair.repaired for repair in repairs) or (dry_run and drifts):
+        raise typer.Exit(1)
 
 
 def _manager() -> TenantSchemaManager:

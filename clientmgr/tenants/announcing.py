@@ -10,6 +10,7 @@ from clientmgr.settings import Settings
 log = get_logger(__name__)
 
 GENERATION_KEY = "clientmgr:tenants:generation"
+ENTRY_KEY = "clientmgr:tenant:{customer_id}"
 ENTRY_LIFETIME_S = 5
 ANSWER_WITHIN_S = 2.0
 

@@ -21,7 +21,7 @@ from redis.backoff import NoBackoff
 from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.announcing import ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
+from clientmgr.tenants.announcing import ENTRY_KEY, ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import TenantStatus
 
@@ -137,7 +137,7 @@ class TenantDirectory:
 
 
 def _key(customer_id: CustomerId) -> str:
-    return f"clientmgr:tenant:{customer_id}"
+    return ENTRY_KEY.format(customer_id=customer_id)
 
 
 async def _begin_anew(connection: AbstractConnection) -> None:

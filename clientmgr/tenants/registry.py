@@ -1,7 +1,7 @@
 """Who is a customer: reads of `clientmgr.tenants`. Whatever changes a tenant is the schema manager's."""
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -42,9 +42,21 @@ def find_tenant(connection: Connection[Any], customer_id: CustomerId) -> Tenant 
         return cursor.execute(_QUERIES["get"], {"customer_id": customer_id}).fetchone()
 
 
+def find_tenants(connection: Connection[Any], customer_ids: Sequence[CustomerId]) -> list[Tenant]:
+    """Those of the customers that are registered, in the order of their ids."""
+    with connection.cursor(row_factory=class_row(Tenant)) as cursor:
+        return cursor.execute(_QUERIES["find"], {"customer_ids": list(customer_ids)}).fetchall()
+
+
 def list_tenants(connection: Connection[Any], status: TenantStatus | None = None) -> Iterator[Tenant]:
     with connection.cursor(row_factory=class_row(Tenant)) as cursor:
         yield from cursor.execute(_QUERIES["list"], {"status": status})
+
+
+def lock_tenants(connection: Connection[Any], customer_ids: Sequence[CustomerId]) -> list[Tenant]:
+    """Those of the customers that are registered; their rows stay locked until the caller's transaction ends."""
+    with connection.cursor(row_factory=class_row(Tenant)) as cursor:
+        return cursor.execute(_QUERIES["lock"], {"customer_ids": list(customer_ids)}).fetchall()
 
 
 def count_by_status(connection: Connection[Any]) -> dict[TenantStatus, int]:

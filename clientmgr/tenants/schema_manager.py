@@ -1,17 +1,14 @@
 """Creates, migrates and drops tenant schemas: many at once, a few of them a transaction, one failure its own."""
 
-import enum
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 from psycopg import Connection
-from psycopg.rows import class_row
 
 from clientmgr.audit import AuditEntry, AuditLogger
 from clientmgr.database import Database, Role
@@ -19,9 +16,14 @@ from clientmgr.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.migrations import pending
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
 from clientmgr.tenants.announcing import Announcer, RedisAnnouncer
 from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
-from clientmgr.tenants.registry import Tenant, TenantStatus
+from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
+from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
+from clientmgr.tenants.wishes import Request, Wish, record_requests
+
+__all__ = ["Change", "TenantResult", "TenantSchemaManager"]
 
 _QUERIES = named_queries("control/queries/tenants.sql")
 
@@ -34,31 +36,6 @@ CHUNK_LOCK_TIMEOUT_MS = 100
 # A change that takes long must not keep the tables of many tenants locked until the last one has it. New schemas do
 # not count: nobody waits for them.
 CHUNK_PATIENCE_S = 1.0
-
-
-class Change(enum.StrEnum):
-    """What became of a tenant."""
-
-    CREATED = "created"
-    MIGRATED = "migrated"
-    UNCHANGED = "unchanged"
-    DROPPED = "dropped"
-    ALREADY_ABSENT = "already absent"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class TenantResult:
-    """The outcome for one tenant; `error` says why it failed."""
-
-    customer_id: CustomerId
-    change: Change
-    schema_version: int = 0
-    rows_deleted: int | None = None
-    error: str | None = None
-
-
-OnResult = Callable[[TenantResult], None]
 
 
 class TenantSchemaManager:
@@ -80,6 +57,7 @@ class TenantSchemaManager:
         self._audit = AuditLogger.from_settings(settings)
         self._migrations = read_migrations(migrations_folder or sql_root() / "tenant")
         self._digests = _cumulative_digests(self._migrations)
+        self._deletion = AccountDeletion(settings, self._audit, self._announcer, self._connect)
 
     @property
     def head_version(self) -> int:
@@ -93,13 +71,24 @@ class TenantSchemaManager:
         self, customer_ids: Iterable[object], *, actor: str, on_result: OnResult | None = None
     ) -> list[TenantResult]:
         """Register customers and create their schemas. Already active ones are left as they are (or migrated)."""
-        wanted = sorted({parse_customer_id(customer_id) for customer_id in customer_ids})
+        requests = [Request(parse_customer_id(customer_id), actor) for customer_id in customer_ids]
+        wanted = sorted(self.register(requests))
+        return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
+
+    def register(self, requests: Sequence[Request]) -> set[CustomerId]:
+        """Note that these customers are wanted, without creating anything. Returns those who are, as far as is known.
+
+        A customer for whom something newer was asked is not among them. One whose deletion is under way is; it stays
+        `deleting` until that has ended.
+        """
         with self._connect() as connection, connection.transaction():
             self._ensure_files_unedited(connection)
-            connection.execute(_QUERIES["register"], {"customer_ids": wanted})
-        # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
-        self._announcer.announce_change()
-        return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
+            wanted = record_requests(connection, Wish.ACTIVE, requests)
+            connection.execute(_QUERIES["register"], {"customer_ids": sorted(wanted)})
+        if wanted:
+            # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
+            self._announcer.announce_change()
+        return wanted
 
     def migrate(
         self,
@@ -125,22 +114,35 @@ class TenantSchemaManager:
         with self._connect() as connection:
             return len(connection.execute(_QUERIES["not_at_head"], {"head": self.head_digest}).fetchall())
 
-    def delete(self, customer_id: object, *, actor: str) -> TenantResult:
-        """Drop a customer's schema. The intent is recorded before, the result after; absent is a result too."""
-        customer = parse_customer_id(customer_id)
+    def restore_missing_schema(self, customer_id: CustomerId, *, actor: str) -> TenantResult:
+        """Create, empty, the schema that an active tenant should have and has not."""
         with self._connect() as connection:
             with connection.transaction():
-                self._lock(connection, [customer])
-                connection.execute(_QUERIES["set_deleting"], {"customer_id": customer})
-                self._record(connection, customer, actor, "account.delete", "intended")
-            # Before the schema goes: from here on nobody may take the customer for active.
-            self._announcer.announce_change()
-            try:
-                with connection.transaction():
-                    return self._drop(connection, customer, actor)
-            except psycopg.Error as error:
-                self._record_failure(connection, customer, actor, error)
-                return TenantResult(customer, Change.FAILED, error=_explain(error))
+                tenants = lock_tenants(connection, [customer_id])
+                _ensure_registered([customer_id], tenants)
+                if schema_exists(connection, customer_id):
+                    return TenantResult(customer_id, Change.UNCHANGED, tenants[0].schema_version)
+                connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer_id})
+                connection.execute(_QUERIES["set_activating"], {"customer_id": customer_id})
+            # Killed here, it is an activation like any other that was not finished.
+            return self._bring_to_head(connection, [customer_id], actor)[0]
+
+    def delete(
+        self,
+        customer_id: object,
+        *,
+        actor: str,
+        on_step: OnStep = lambda _: None,
+        release: Release = lambda _: None,
+    ) -> TenantResult:
+        """Delete a customer's account, see `account_deletion`: a person's wish, which counts from now on."""
+        return self.delete_as_asked(Request(parse_customer_id(customer_id), actor), on_step=on_step, release=release)
+
+    def delete_as_asked(
+        self, request: Request, *, on_step: OnStep = lambda _: None, release: Release = lambda _: None
+    ) -> TenantResult:
+        """`delete` for a request that was made at a certain moment, unless a newer one says otherwise."""
+        return self._deletion.run(request, on_step=on_step, release=release)
 
     def _bring_to_head(
         self, connection: Connection[Any], customer_ids: Sequence[CustomerId], actor: str
@@ -149,7 +151,7 @@ class TenantSchemaManager:
         with connection.transaction():
             if len(customer_ids) > 1:
                 connection.execute(f"SET LOCAL lock_timeout = {self._chunk_lock_timeout_ms:d}")
-            tenants = self._lock(connection, customer_ids)
+            tenants = lock_tenants(connection, customer_ids)
             _ensure_registered(customer_ids, tenants)
             behind = [tenant for tenant in tenants if not self._is_at_head(tenant)]
             if behind:
@@ -181,22 +183,6 @@ class TenantSchemaManager:
             tenant.customer_id, actor, action, change.value, details={"schema_version": self.head_version}
         )
 
-    def _drop(self, connection: Connection[Any], customer_id: CustomerId, actor: str) -> TenantResult:
-        self._lock(connection, [customer_id])
-        name = schema_name(customer_id)
-        exists = _value(connection, "schema_exists", schema=name)
-        rows_deleted = None
-        if exists:
-            if _value(connection, "devices_exist", devices=f"{name}.devices"):
-                counted = connection.execute(f"SELECT count(*) FROM {quoted_schema(customer_id)}.devices").fetchone()
-                rows_deleted = counted[0] if counted else None
-            connection.execute(f"DROP SCHEMA {quoted_schema(customer_id)} CASCADE")
-        connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer_id})
-        connection.execute(_QUERIES["set_deleted"], {"customer_id": customer_id})
-        change = Change.DROPPED if exists else Change.ALREADY_ABSENT
-        self._record(connection, customer_id, actor, "account.delete", change.value, rows_affected=rows_deleted)
-        return TenantResult(customer_id, change, rows_deleted=rows_deleted)
-
     def _for_each(
         self,
         customer_ids: Sequence[CustomerId],
@@ -220,7 +206,7 @@ class TenantSchemaManager:
                         return work(connection, chunk)
                 except (psycopg.Error, ClientManagerError) as error:
                     if len(chunk) == 1:
-                        return [TenantResult(chunk[0], Change.FAILED, error=_explain(error))]
+                        return [TenantResult(chunk[0], Change.FAILED, error=explain(error))]
                 # Nothing of the chunk was kept. One by one, the error finds its tenant and leaves the others alone.
                 return [result for customer_id in chunk for result in run([customer_id])]
 
@@ -243,10 +229,6 @@ class TenantSchemaManager:
 
     def _configure(self, connection: Connection[Any]) -> None:
         connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
-
-    def _lock(self, connection: Connection[Any], customer_ids: Sequence[CustomerId]) -> list[Tenant]:
-        with connection.cursor(row_factory=class_row(Tenant)) as cursor:
-            return cursor.execute(_QUERIES["lock"], {"customer_ids": list(customer_ids)}).fetchall()
 
     def _is_at_head(self, tenant: Tenant) -> bool:
         return tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest
@@ -284,29 +266,6 @@ class TenantSchemaManager:
         }
         connection.execute(_QUERIES["set_at_head"], head)
 
-    def _record(
-        self,
-        connection: Connection[Any],
-        customer_id: CustomerId,
-        actor: str,
-        action: str,
-        outcome: str,
-        *,
-        rows_affected: int | None = None,
-        **details: str | int,
-    ) -> None:
-        entry = AuditEntry(customer_id, actor, action, outcome, rows_affected=rows_affected, details=details)
-        self._audit.append(connection, [entry])
-
-    def _record_failure(
-        self, connection: Connection[Any], customer_id: CustomerId, actor: str, error: psycopg.Error
-    ) -> None:
-        """The tenant stays `deleting`; asking again goes on where this ended."""
-        if connection.broken:
-            connection = self._connect()
-        with connection.transaction():
-            self._record(connection, customer_id, actor, "account.delete", "failed", error=_explain(error))
-
 
 def _chunks(customer_ids: Sequence[CustomerId], workers: int) -> list[Sequence[CustomerId]]:
     """Neighbours together, CHUNK at most, and no worker left idle by chunks that are too big for a few tenants."""
@@ -340,15 +299,3 @@ def _file_columns(migrations: Sequence[Migration]) -> dict[str, list[Any]]:
         "names": [migration.name for migration in migrations],
         "checksums": [migration.checksum for migration in migrations],
     }
-
-
-def _value(connection: Connection[Any], query: str, **parameters: Any) -> Any:
-    row = connection.execute(_QUERIES[query], parameters).fetchone()
-    return row[0] if row else None
-
-
-def _explain(error: Exception) -> str:
-    """The error in one line, for a table or a log."""
-    text = " ".join(str(error).split("\n")[0].split()) or type(error).__name__
-    sqlstate = getattr(error, "sqlstate", None)
-    return f"{text} ({sqlstate})" if sqlstate else text

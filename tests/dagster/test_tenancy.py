@@ -1,7 +1,5 @@
 """`tenant_schema` and the sensor beside it, on a real registry and a real (ephemeral) Dagster instance."""
 
-from collections.abc import Callable, Iterator
-
 import dagster as dg
 import psycopg
 import pytest
@@ -12,27 +10,6 @@ from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
-
-
-@pytest.fixture
-def settings(
-    database: Database, settings_for: Callable[[Database], Settings], monkeypatch: pytest.MonkeyPatch
-) -> Settings:
-    settings = settings_for(database)
-    for name, value in settings.environment().items():
-        monkeypatch.setenv(name, value)
-    return settings
-
-
-@pytest.fixture
-def manager(database: Database, settings: Settings) -> TenantSchemaManager:
-    return TenantSchemaManager(database, settings)
-
-
-@pytest.fixture
-def instance() -> Iterator[dg.DagsterInstance]:
-    with dg.DagsterInstance.ephemeral() as instance:
-        yield instance
 
 
 def evaluate(instance: dg.DagsterInstance) -> dg.SensorResult | dg.SkipReason:

@@ -230,6 +230,7 @@ def test_deletion_drops_the_schema_and_counts_what_went_with_it(manager: TenantS
     assert trail == [
         ("support", "account.delete", "intended", None),
         ("support", "account.delete", "dropped", 5),
+        ("support", "account.delete", "completed", None),
     ]
 
 
@@ -244,7 +245,7 @@ def test_deleting_what_is_not_there_is_recorded_as_already_absent(
     assert manager.delete(7, actor="test").change is Change.ALREADY_ABSENT
 
     outcomes = [row[0] for row in query("SELECT outcome FROM clientmgr.audit_log ORDER BY seq")]
-    assert outcomes[-2:] == ["intended", "already absent"]
+    assert outcomes[-3:] == ["intended", "already absent", "completed"]
     assert query("SELECT count(*) FROM clientmgr.tenants") == [(int(known),)]
 
 

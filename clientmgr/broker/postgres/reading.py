@@ -1,4 +1,4 @@
-"""Reading the log by offset, without a group and without async: what a Dagster sensor does with its cursor."""
+"""Reading the log by offset, without claiming anything and without async. `cursor_reader` is for Dagster's sensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,14 +28,19 @@ class LoggedMessage:
     transaction_id: UUID
 
 
-def read_from(connection: Connection[Any], topic: str, after_offset: int, limit: int) -> list[LoggedMessage]:
-    """Up to `limit` messages after `after_offset` (0: from the oldest kept), in order.
+def read_from(
+    connection: Connection[Any], topic: str, after_offset: int, limit: int, *, group_id: str | None = None
+) -> list[LoggedMessage]:
+    """Up to `limit` messages after `after_offset` (0: from the oldest kept), in order; with `group_id` its retries too.
 
     Nothing is ever passed over: a message that becomes visible later has a higher offset. A topic that does not exist
     is an error, not an empty one.
     """
     with connection.cursor(binary=True, row_factory=class_row(LoggedMessage)) as cursor:
-        cursor.execute(QUERIES["read_from"], {"topic": topic, "after_offset": after_offset, "limit": limit})
+        cursor.execute(
+            QUERIES["read_from"],
+            {"topic": topic, "after_offset": after_offset, "limit": limit, "group_id": group_id},
+        )
         messages = cursor.fetchall()
     if not messages:
         last_offset(connection, topic)

@@ -1,12 +1,15 @@
 """`tenant_schema`: one customer's PostgreSQL schema at the newest migration."""
 
+from collections.abc import Iterator
+
 import dagster as dg
 
 from clientmgr.database import Role
 from clientmgr.tenants.names import parse_customer_id, quoted_schema, schema_name
-from clientmgr.tenants.registry import find_tenant
-from clientmgr.tenants.schema_manager import Change
-from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr.tenants.registry import TenantStatus, find_tenants
+from clientmgr.tenants.results import Change
+from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, tenants_partitions
+from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
 from clientmgr_dagster.resources import TenantsResource
 
 # A chunk of tenants is one run; a single run over thousands of keys hits the start timeout.
@@ -18,13 +21,18 @@ TENANTS_PER_RUN = 500
     backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=TENANTS_PER_RUN),
     group_name="tenancy",
     kinds={"postgres"},
+    pool=DDL_POOL,
+    retry_policy=RETRY_POLICY,
+    # A customer who is deleted before the run begins has no schema: that is no failure, and no materialisation either.
+    output_required=False,
     description="The customer's schema, with every migration of `sql/tenant/` applied.",
 )
-def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
     """Bring the chosen tenants' schemas to the newest version; only registered tenants are touched."""
-    customers = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
     manager = tenants.schema_manager()
-    results = manager.migrate(customers, actor="dagster:tenant_schema")
+    with permanent_errors_are_final():
+        customers = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
+        results = manager.migrate(customers, actor="dagster:tenant_schema")
     failed = [result for result in results if result.change is Change.FAILED]
     if failed:
         raise dg.Failure(
@@ -32,20 +40,26 @@ def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -
             metadata={str(result.customer_id): result.error or "" for result in failed[:100]},
         )
     with tenants.database.connect(Role.READER) as connection:
-        found = {customer: find_tenant(connection, customer) for customer in customers}
-        if unknown := [customer for customer, tenant in found.items() if tenant is None]:
-            raise dg.Failure(f"not registered: {', '.join(map(str, unknown[:20]))}")
+        found = find_tenants(connection, customers)
+        unknown = sorted(set(customers) - {tenant.customer_id for tenant in found})
+        if unknown:
+            raise dg.Failure(f"not registered: {', '.join(map(str, unknown[:20]))}", allow_retries=False)
+        active = [tenant for tenant in found if tenant.status == TenantStatus.ACTIVE]
         devices = {
-            customer: connection.execute(f"SELECT count(*) FROM {quoted_schema(customer)}.devices").fetchall()[0][0]
-            for customer, tenant in found.items()
-            if tenant is not None and tenant.status == "active"
+            tenant.customer_id: connection.execute(
+                f"SELECT count(*) FROM {quoted_schema(tenant.customer_id)}.devices"
+            ).fetchall()[0][0]
+            for tenant in active
         }
+    if not active:
+        context.log.warning("deleted meanwhile: there is no schema to bring to the newest version")
+        return
     rows = "\n".join(
-        f"| {schema_name(customer)} | {tenant.status} | {tenant.schema_version} | {devices.get(customer, '–')} |"
-        for customer, tenant in found.items()
-        if tenant is not None
+        f"| {schema_name(tenant.customer_id)} | {tenant.status} | {tenant.schema_version} "
+        f"| {devices.get(tenant.customer_id, '–')} |"
+        for tenant in found
     )
-    return dg.MaterializeResult(
+    yield dg.MaterializeResult(
         metadata={
             "schema_version": manager.head_version,
             "migrated_now": len(results),

@@ -4,12 +4,12 @@ import dagster as dg
 
 from clientmgr.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
-from clientmgr_dagster.defs.tenancy.assets import tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
+from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 
 # So many in one evaluation at the most: a sensor has a minute, and the next one goes on.
-CHANGES_PER_TICK = 500
+CHANGES_PER_TICK = TENANTS_PER_RUN
 
 
 @dg.sensor(
@@ -23,10 +23,13 @@ def tenant_registry_sensor(
 ) -> dg.SensorResult | dg.SkipReason:
     """Compare the registry with Dagster's keys. A registry that can't be read is a failed tick, never an empty one."""
     with tenants.database.connect(Role.READER) as connection:
-        active = {str(tenant.customer_id): tenant for tenant in list_tenants(connection, TenantStatus.ACTIVE)}
-    known = set(context.instance.get_dynamic_partitions("tenants"))
-    added = sorted(active.keys() - known, key=int)[:CHANGES_PER_TICK]
-    removed = sorted(known - active.keys())[:CHANGES_PER_TICK]
+        registered = {str(tenant.customer_id): tenant for tenant in list_tenants(connection)}
+    known = set(context.instance.get_dynamic_partitions(PARTITIONS))
+    active = {key for key, tenant in registered.items() if tenant.status == TenantStatus.ACTIVE}
+    # A tenant in the making got its key from the activation; one that is going loses it in the course of that.
+    gone = {key for key in known if key not in registered or registered[key].status == TenantStatus.DELETED}
+    added = sorted(active - known, key=int)[:CHANGES_PER_TICK]
+    removed = sorted(gone)[:CHANGES_PER_TICK]
     if not added and not removed:
         return dg.SkipReason(f"{len(active)} active tenants, all of them known")
     return dg.SensorResult(
@@ -34,7 +37,7 @@ def tenant_registry_sensor(
             *([tenants_partitions.build_add_request(added)] if added else []),
             *([tenants_partitions.build_delete_request(removed)] if removed else []),
         ],
-        run_requests=[_one_run_for(added, activated_at=active[added[0]].activated_at)] if added else [],
+        run_requests=[_one_run_for(added, activated_at=registered[added[0]].activated_at)] if added else [],
     )
 
 
@@ -45,6 +48,5 @@ def _one_run_for(keys: list[str], *, activated_at: object) -> dg.RunRequest:
     """
     run_key = f"tenant_schema:{keys[0]}:{keys[-1]}:{activated_at}"
     if len(keys) == 1:
-        return dg.RunRequest(run_key=run_key, partition_key=keys[0])
-    tags = {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
-    return dg.RunRequest(run_key=run_key, tags=tags)
+        return dg.RunRequest(run_key=run_key, partition_key=keys[0], tags=LIFECYCLE_TAGS)
+    return dg.RunRequest(run_key=run_key, tags=LIFECYCLE_TAGS | partition_range(keys))

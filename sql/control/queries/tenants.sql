@@ -2,6 +2,11 @@
 SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
 FROM clientmgr.tenants WHERE customer_id = %(customer_id)s;
 
+-- name: find
+SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
+FROM clientmgr.tenants WHERE customer_id = ANY(%(customer_ids)s::bigint [])
+ORDER BY customer_id;
+
 -- name: list
 SELECT customer_id, status, schema_version, schema_digest, activated_at, deleted_at
 FROM clientmgr.tenants
@@ -37,9 +42,10 @@ ORDER BY customer_id FOR UPDATE; -- in key order: two callers with tenants in co
 SELECT version, name, checksum FROM clientmgr.tenant_migration_files ORDER BY version;
 
 -- name: record_files
+-- Whichever of the two unique keys somebody else's insert, at the same moment, is met at first.
 INSERT INTO clientmgr.tenant_migration_files (version, name, checksum)
 SELECT * FROM unnest(%(versions)s::integer [], %(names)s::text [], %(checksums)s::text [])
-ON CONFLICT (version) DO NOTHING;
+ON CONFLICT DO NOTHING;
 
 -- name: record_migrations
 INSERT INTO clientmgr.tenant_migrations (customer_id, version, checksum)
@@ -51,13 +57,18 @@ SET status = 'active', schema_version = %(version)s, schema_digest = %(digest)s,
     activated_at = coalesce(activated_at, now()), updated_at = now()
 WHERE customer_id = ANY(%(customer_ids)s::bigint []);
 
+-- name: set_activating
+UPDATE clientmgr.tenants SET status = 'activating', schema_version = 0, schema_digest = '', updated_at = now()
+WHERE customer_id = %(customer_id)s AND status = 'active';
+
 -- name: set_deleting
 UPDATE clientmgr.tenants SET status = 'deleting', updated_at = now() WHERE customer_id = %(customer_id)s;
 
 -- name: set_deleted
 UPDATE clientmgr.tenants
-SET status = 'deleted', schema_version = 0, schema_digest = '', deleted_at = now(), updated_at = now()
-WHERE customer_id = %(customer_id)s;
+SET status = 'deleted', schema_version = 0, schema_digest = '', deleted_at = coalesce(deleted_at, now()),
+    updated_at = now()
+WHERE customer_id = %(customer_id)s AND status = 'deleting';
 
 -- name: forget_migrations
 DELETE FROM clientmgr.tenant_migrations WHERE customer_id = %(customer_id)s;

@@ -1,0 +1,87 @@
+"""Reads a topic for somebody who keeps the cursor elsewhere and stores it only after the work: a Dagster sensor.
+
+It is a group all the same: `clientmgr topics` tells how far it is, retention waits for it, and its dead letters can be
+replayed. What it is asked to read after, it has done with: nothing is passed before its cursor is stored.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Any, Self
+
+from psycopg import Connection
+
+from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
+from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
+from clientmgr.broker.postgres.settlement import as_text
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.database import Database, Role
+from clientmgr.errors import InvalidInputError
+from clientmgr.settings import Settings
+
+
+class CursorReader:
+    """One reading of one topic, as the group that carries its name. Use it as `with`."""
+
+    def __init__(self, database: Database, settings: Settings, topic: str) -> None:
+        self._database = database
+        self._settings = settings
+        self._topic = topic
+        self._connection: Connection[Any] | None = None
+
+    def __enter__(self) -> Self:
+        self._connection = self._database.connect(Role.WRITER, autocommit=True)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    def read(self, cursor: str | None, limit: int) -> list[LoggedMessage]:
+        """Up to `limit` messages after `cursor`, an offset; None: from the oldest that is kept."""
+        after = _offset(cursor)
+        topic_id = self._topic_id()
+        self._open.execute(QUERIES["pass_cursor"], {"group_id": self._topic, "topic_id": topic_id, "cursor": after})
+        return read_from(self._open, self._topic, after, limit, group_id=self._topic)
+
+    def bury(self, message: LoggedMessage, error: Exception) -> None:
+        """Set a message aside where `clientmgr dlq` shows it. A second time changes nothing but the time."""
+        self._open.execute(
+            CONSUMING_QUERIES["bury"],
+            {
+                "group_id": self._topic,
+                "topic_id": self._topic_id(),
+                "offsets": [message.c_offset],
+                "attempts": [1],
+                "error_classes": [type(error).__name__],
+                "exceptions": [as_text(str(error))],
+            },
+        )
+
+    @property
+    def _open(self) -> Connection[Any]:
+        if self._connection is None:
+            raise RuntimeError("a CursorReader is used as `with`")
+        return self._connection
+
+    def _topic_id(self) -> int:
+        """The topic's id; topic and group are made where they are missing."""
+        wanted = {"group_id": self._topic, "topic": self._topic}
+        row = self._open.execute(QUERIES["group_topic_id"], wanted).fetchone()
+        if row is None:
+            asyncio.run(self._make())
+            row = self._open.execute(QUERIES["group_topic_id"], wanted).fetchone()
+        assert row is not None  # noqa: S101  # just made
+        return int(row[0])
+
+    async def _make(self) -> None:
+        async with PostgresBroker(self._database, self._settings) as broker:
+            await broker.ensure_topic(self._topic)
+            await broker.ensure_subscription(self._topic, self._topic)
+
+
+def _offset(cursor: str | None) -> int:
+    try:
+        return int(cursor or 0)
+    except ValueError:
+        raise InvalidInputError("cursor", "an offset of the topic, or nothing to begin anew", cursor) from None

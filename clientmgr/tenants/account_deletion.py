@@ -1,0 +1,156 @@
+"""Deletes a customer's account: schema, what else belongs to it, and what others show of it.
+
+Each step can be done again, and the tenant stays `deleting` until the last one: whatever ends a deletion half-way,
+asking again goes on with it. The audit log has the intent first and the result last.
+"""
+
+import enum
+from collections.abc import Callable
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from clientmgr.audit import AuditEntry, AuditLogger, Detail
+from clientmgr.errors import TransientError
+from clientmgr.settings import Settings
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants import belongings
+from clientmgr.tenants.announcing import Announcer
+from clientmgr.tenants.names import CustomerId, quoted_schema, schema_name
+from clientmgr.tenants.registry import TenantStatus, lock_tenants
+from clientmgr.tenants.results import Change, TenantResult, explain
+from clientmgr.tenants.wishes import Request, Wish, record_requests
+
+_QUERIES = named_queries("control/queries/tenants.sql")
+
+ACTION = "account.delete"
+
+
+class Step(enum.StrEnum):
+    """How far a deletion has come."""
+
+    INTENDED = "the intent is recorded"
+    ANNOUNCED = "nobody takes the customer for active any more"
+    DROPPED = "the schema and all rows are gone"
+    UNCACHED = "cached data is gone"
+    RELEASED = "it is shown nowhere any more"
+    COMPLETED = "the result is recorded"
+
+
+OnStep = Callable[[Step], None]
+Release = Callable[[CustomerId], None]
+"""Makes those forget the customer of whom `clientmgr` knows nothing. It may be called again."""
+
+
+class AccountDeletion:
+    """One per schema manager, which lends it its connections."""
+
+    def __init__(
+        self, settings: Settings, audit: AuditLogger, announcer: Announcer, connect: Callable[[], Connection[Any]]
+    ) -> None:
+        self._settings = settings
+        self._audit = audit
+        self._announcer = announcer
+        self._connect = connect
+
+    def run(self, request: Request, *, on_step: OnStep, release: Release) -> TenantResult:
+        """Delete, or go on with a deletion; absent is a result too, and so is a newer request that says otherwise."""
+        customer = request.customer_id
+        with self._connect() as connection:
+            if not self._intend(connection, request):
+                return TenantResult(customer, Change.SUPERSEDED)
+            on_step(Step.INTENDED)
+            # Before the schema goes: from here on nobody may take the customer for active.
+            self._announcer.announce_change()
+            on_step(Step.ANNOUNCED)
+            try:
+                with connection.transaction():
+                    result = self._drop(connection, request)
+                if result.change is Change.SUPERSEDED:
+                    return result
+                on_step(Step.DROPPED)
+                # After the rows: whoever fills a cache from now on finds nothing to fill it with.
+                belongings.remove_cached(self._settings, customer)
+                on_step(Step.UNCACHED)
+                release(customer)
+                on_step(Step.RELEASED)
+                with connection.transaction():
+                    connection.execute(_QUERIES["set_deleted"], {"customer_id": customer})
+                    self._record(connection, request, "completed")
+                on_step(Step.COMPLETED)
+            except (psycopg.Error, TransientError) as error:
+                self._record_failure(connection, request, error)
+                return TenantResult(customer, Change.FAILED, error=explain(error))
+        return result
+
+    def _intend(self, connection: Connection[Any], request: Request) -> bool:
+        """Note what is wanted. What has begun is finished, also when the customer is wanted back by now."""
+        customer = request.customer_id
+        with connection.transaction():
+            stands = record_requests(connection, Wish.DELETED, [request])
+            begun = [tenant.status for tenant in lock_tenants(connection, [customer])] == [TenantStatus.DELETING]
+            if not stands and not begun:
+                self._record(connection, request, Change.SUPERSEDED)
+                return False
+            connection.execute(_QUERIES["set_deleting"], {"customer_id": customer})
+            self._record(connection, request, "intended")
+        return True
+
+    def _drop(self, connection: Connection[Any], request: Request) -> TenantResult:
+        customer = request.customer_id
+        statuses = [tenant.status for tenant in lock_tenants(connection, [customer])]
+        if statuses and statuses[0] not in (TenantStatus.DELETING, TenantStatus.DELETED):
+            # Somebody else has finished the deletion meanwhile, and the customer is back: this is not ours to drop.
+            self._record(connection, request, Change.SUPERSEDED)
+            return TenantResult(customer, Change.SUPERSEDED)
+        rows_deleted = drop_schema(connection, customer)
+        removed = belongings.remove_rows(connection, customer)
+        connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer})
+        change = Change.ALREADY_ABSENT if rows_deleted is None else Change.DROPPED
+        self._record(connection, request, change, rows_affected=rows_deleted, **removed)
+        return TenantResult(customer, change, rows_deleted=rows_deleted)
+
+    def _record(
+        self,
+        connection: Connection[Any],
+        request: Request,
+        outcome: str,
+        *,
+        rows_affected: int | None = None,
+        **details: Detail,
+    ) -> None:
+        if request.event_id:
+            details = {"event_id": request.event_id, **details}
+        entry = AuditEntry(
+            request.customer_id, request.actor, ACTION, outcome, rows_affected=rows_affected, details=details
+        )
+        self._audit.append(connection, [entry])
+
+    def _record_failure(self, connection: Connection[Any], request: Request, error: Exception) -> None:
+        """The tenant stays `deleting`; asking again goes on where this ended."""
+        if connection.broken:
+            connection = self._connect()
+        with connection.transaction():
+            self._record(connection, request, "failed", error=explain(error))
+
+
+def drop_schema(connection: Connection[Any], customer_id: CustomerId) -> int | None:
+    """Drop the schema in the caller's transaction. Returns how many devices went with it; None: it was not there."""
+    if not schema_exists(connection, customer_id):
+        return None
+    devices = 0
+    if _is_true(connection, "devices_exist", devices=f"{schema_name(customer_id)}.devices"):
+        counted = connection.execute(f"SELECT count(*) FROM {quoted_schema(customer_id)}.devices").fetchone()
+        devices = counted[0] if counted else 0
+    connection.execute(f"DROP SCHEMA {quoted_schema(customer_id)} CASCADE")
+    return devices
+
+
+def schema_exists(connection: Connection[Any], customer_id: CustomerId) -> bool:
+    return _is_true(connection, "schema_exists", schema=schema_name(customer_id))
+
+
+def _is_true(connection: Connection[Any], query: str, **parameters: str) -> bool:
+    row = connection.execute(_QUERIES[query], parameters).fetchone()
+    return bool(row and row[0])

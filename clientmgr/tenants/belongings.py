@@ -1,0 +1,112 @@
+"""What belongs to a customer outside of its schema: the one list of what else a deletion removes.
+
+Whoever keeps something by customer adds a line here, and no more: `clientmgr migrate` lets clientmgr_ddl delete from
+what is named here. A table that does not exist (yet) is passed over.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Final, Literal, LiteralString
+
+from psycopg import Connection, sql
+
+from clientmgr.errors import TransientError
+from clientmgr.settings import Settings
+from clientmgr.tenants.announcing import ANSWER_WITHIN_S, ENTRY_KEY
+from clientmgr.tenants.names import CustomerId
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of a table that has a column with the customer's id."""
+
+    table: str
+    column: str = "customer_id"
+    type: Literal["bigint", "text"] = "bigint"
+    schema: str = "clientmgr"
+
+
+ROWS: Final = (
+    # Messages that wait or died carry what devices said: tokens, hardware ids, contacts.
+    Rows("dead_letter_queue", "host_id", "text"),
+    Rows("delayed_message_t", "host_id", "text"),
+    Rows("pubsub_delayed", "host_id", "text"),
+    Rows("flippers"),
+    Rows("dashboard_tenant_metrics"),
+    Rows("dashboard_tenant_metrics_history"),
+    Rows("orphan_candidates"),
+    Rows("orphan_searches"),
+    Rows("orphan_deletion_results"),
+    Rows("deleted_contacts"),
+    Rows("contact_deletion_watermarks"),
+    Rows("batch_failures"),
+)
+
+CACHED_KEYS: Final = (ENTRY_KEY,)
+"""Redis keys, with the customer's id in the place of `{customer_id}`."""
+
+
+def remove_rows(connection: Connection[Any], customer_id: CustomerId) -> dict[str, int]:
+    """Delete the customer's rows in the caller's transaction. Returns how many went, by table, where there were any."""
+    removed = {}
+    for rows in _existing(connection):
+        statement = _filled("DELETE FROM {table} WHERE {column} = %s::{type}", rows)
+        if count := connection.execute(statement, (customer_id,)).rowcount:
+            removed[rows.table] = count
+    return removed
+
+
+def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
+    """Customers that are to be deleted and have rows somewhere: written late by somebody who did not know."""
+    found: set[CustomerId] = set()
+    for rows in _existing(connection):
+        statement = _filled(
+            "SELECT w.customer_id FROM clientmgr.tenant_wishes AS w WHERE w.wish = 'deleted'"
+            " AND EXISTS (SELECT FROM {table} AS b WHERE b.{column} = w.customer_id::{type})",
+            rows,
+        )
+        found |= {CustomerId(row[0]) for row in connection.execute(statement)}
+    return found
+
+
+def ensure_grants(connection: Connection[Any]) -> None:
+    """Let clientmgr_ddl, which deletes accounts, delete from all of these tables. For the owner, after migrations."""
+    for rows in _existing(connection):
+        name = f"{rows.schema}.{rows.table}"
+        (granted,) = connection.execute(
+            "SELECT has_table_privilege('clientmgr_ddl', %(table)s, 'SELECT')"
+            " AND has_table_privilege('clientmgr_ddl', %(table)s, 'DELETE')",
+            {"table": name},
+        ).fetchall()
+        if not granted[0]:
+            connection.execute(_filled("GRANT SELECT, DELETE ON {table} TO clientmgr_ddl", rows))
+
+
+def _existing(connection: Connection[Any]) -> list[Rows]:
+    names = [f"{rows.schema}.{rows.table}" for rows in ROWS]
+    found = connection.execute("SELECT n FROM unnest(%s::text[]) AS n WHERE to_regclass(n) IS NOT NULL", (names,))
+    existing = {row[0] for row in found}
+    return [rows for rows, name in zip(ROWS, names, strict=True) if name in existing]
+
+
+def _filled(statement: LiteralString, rows: Rows) -> sql.Composed:
+    return sql.SQL(statement).format(
+        table=sql.Identifier(rows.schema, rows.table), column=sql.Identifier(rows.column), type=sql.SQL(rows.type)
+    )
+
+
+def remove_cached(settings: Settings, customer_id: CustomerId) -> int:
+    """Delete what Redis holds of the customer. A Redis that does not answer is an error: the deletion is not done."""
+    if not settings.redis_url:
+        return 0
+    # It takes half a second to import, and most commands delete no customer.
+    import redis
+
+    client = redis.Redis.from_url(
+        settings.redis_url, socket_timeout=ANSWER_WITHIN_S, socket_connect_timeout=ANSWER_WITHIN_S
+    )
+    try:
+        return int(client.delete(*(key.format(customer_id=customer_id) for key in CACHED_KEYS)))
+    except (redis.RedisError, OSError) as error:
+        raise TransientError(f"what Redis holds of customer {customer_id} could not be removed: {error}") from error
+    finally:
+        client.close()

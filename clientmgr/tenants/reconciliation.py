@@ -1,0 +1,169 @@
+"""Finds where registry, schemas and what was asked for disagree, repairs it, and tells.
+
+What is repaired is what somebody asked for. Data that nobody asked to have removed is only reported: that is for a
+person to decide.
+"""
+
+import enum
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.database import Database, Role
+from clientmgr.errors import ClientManagerError
+from clientmgr.settings import Settings
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants import belongings
+from clientmgr.tenants.account_deletion import Release, drop_schema
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.registry import find_tenant
+from clientmgr.tenants.results import Change, TenantResult, explain
+from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr.tenants.wishes import Request
+
+_QUERIES = named_queries("lifecycle/queries/drift.sql")
+
+MOST_AT_ONCE = 1000
+
+
+class DriftKind(enum.StrEnum):
+    """What can disagree, in the order it is repaired."""
+
+    UNFINISHED_DELETION = "unfinished deletion"
+    UNFINISHED_ACTIVATION = "unfinished activation"
+    DELETION_NOT_BEGUN = "deletion not begun"
+    ACTIVATION_NOT_BEGUN = "activation not begun"
+    SCHEMA_MISSING = "schema missing"
+    SCHEMA_OF_DELETED = "schema of a deleted customer"
+    SCHEMA_OF_NOBODY = "schema of nobody"
+    ROWS_OF_DELETED = "rows of a deleted customer"
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """Something that is not as it should be."""
+
+    kind: str
+    customer_id: CustomerId
+    asked_at: datetime | None
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class Repair:
+    """What became of it."""
+
+    drift: Drift
+    repaired: bool
+    outcome: str
+
+
+def find_drift(connection: Connection[Any], *, grace_s: float, most: int = MOST_AT_ONCE) -> list[Drift]:
+    """What has disagreed for longer than `grace_s`: before that, somebody may well be at it. Any role can."""
+    settled = datetime.now(UTC) - timedelta(seconds=grace_s)
+    with connection.cursor(row_factory=class_row(Drift)) as cursor:
+        found = cursor.execute(_QUERIES["drift"], {"settled": settled, "most": most}).fetchall()
+    known = {drift.customer_id for drift in found}
+    for customer in sorted(belongings.deleted_customers_with_rows(connection) - known):
+        found.append(Drift(DriftKind.ROWS_OF_DELETED, customer, None, "written after the deletion"))
+    return found[:most]
+
+
+class Reconciler:
+    """Repairs what `find_drift` finds. Each repair is one tenant's, and one that fails stops no other."""
+
+    def __init__(
+        self,
+        database: Database,
+        settings: Settings,
+        *,
+        actor: str,
+        manager: TenantSchemaManager | None = None,
+        release: Release = lambda _: None,
+    ) -> None:
+        self._database = database
+        self._actor = actor
+        self._grace_s = settings.tenant_reconcile_grace_s
+        self._manager = manager or TenantSchemaManager(database, settings)
+        self._audit = AuditLogger.from_settings(settings)
+        self._release = release
+
+    def find(self) -> list[Drift]:
+        with self._database.connect(Role.DDL) as connection:
+            return find_drift(connection, grace_s=self._grace_s)
+
+    def repair(self, drifts: Sequence[Drift]) -> list[Repair]:
+        return [self._attempt(drift) for drift in drifts]
+
+    def _attempt(self, drift: Drift) -> Repair:
+        ways: dict[str, Callable[[Drift], Repair]] = {
+            DriftKind.UNFINISHED_ACTIVATION: self._finish_activation,
+            DriftKind.ACTIVATION_NOT_BEGUN: self._activate,
+            DriftKind.SCHEMA_MISSING: self._restore_schema,
+            DriftKind.SCHEMA_OF_NOBODY: self._drop_schema_of_nobody,
+            DriftKind.ROWS_OF_DELETED: self._remove_rows,
+        }
+        try:
+            return ways.get(drift.kind, self._delete)(drift)
+        except (psycopg.Error, ClientManagerError) as error:
+            return Repair(drift, False, explain(error))
+
+    def _finish_activation(self, drift: Drift) -> Repair:
+        return _repair(drift, self._manager.migrate([drift.customer_id], actor=self._actor))
+
+    def _activate(self, drift: Drift) -> Repair:
+        if not self._manager.register([self._request(drift)]):
+            return Repair(drift, True, Change.SUPERSEDED)
+        return self._finish_activation(drift)
+
+    def _restore_schema(self, drift: Drift) -> Repair:
+        return _repair(drift, [self._manager.restore_missing_schema(drift.customer_id, actor=self._actor)])
+
+    def _delete(self, drift: Drift) -> Repair:
+        return _repair(drift, [self._manager.delete_as_asked(self._request(drift), release=self._release)])
+
+    def _request(self, drift: Drift) -> Request:
+        """As old as what was asked for: whatever was asked since then counts more."""
+        return Request(drift.customer_id, self._actor, drift.asked_at or datetime.fromtimestamp(0, UTC))
+
+    def _drop_schema_of_nobody(self, drift: Drift) -> Repair:
+        """One that is empty goes. One with devices in it stays: nobody asked to have them removed."""
+        with self._database.connect(Role.DDL) as connection:
+            connection.execute(_QUERIES["lock_registry"])
+            if find_tenant(connection, drift.customer_id) is not None:
+                return Repair(drift, True, "registered meanwhile")
+            devices = drop_schema(connection, drift.customer_id)
+            if devices:
+                connection.rollback()
+                left = (
+                    f"left alone: it holds {devices} devices; `clientmgr tenants delete {drift.customer_id}` drops it"
+                )
+                return Repair(drift, False, left)
+            self._record(connection, drift, rows_affected=0)
+        return Repair(drift, True, "dropped, it was empty")
+
+    def _remove_rows(self, drift: Drift) -> Repair:
+        with self._database.connect(Role.DDL) as connection:
+            removed = belongings.remove_rows(connection, drift.customer_id)
+            self._record(connection, drift, rows_affected=sum(removed.values()))
+        return Repair(drift, True, ", ".join(f"{count} rows of {table}" for table, count in removed.items()))
+
+    def _record(self, connection: Connection[Any], drift: Drift, *, rows_affected: int) -> None:
+        entry = AuditEntry(
+            drift.customer_id, self._actor, "tenant.reconcile", str(drift.kind), rows_affected=rows_affected
+        )
+        self._audit.append(connection, [entry])
+
+
+def _repair(drift: Drift, results: Sequence[TenantResult]) -> Repair:
+    """`migrate` has no result for a tenant that somebody else has finished meanwhile."""
+    if not results:
+        return Repair(drift, True, Change.UNCHANGED)
+    failed = results[0].change is Change.FAILED
+    return Repair(drift, not failed, (results[0].error or "") if failed else results[0].change)

@@ -1,0 +1,69 @@
+"""What was asked for each customer last, so that a request that comes late or twice changes nothing."""
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg import Connection
+
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId
+
+_QUERIES = named_queries("lifecycle/queries/wishes.sql")
+
+
+class Wish(enum.StrEnum):
+    """What a customer is to be."""
+
+    ACTIVE = "active"
+    DELETED = "deleted"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Somebody asks for a customer's activation or deletion."""
+
+    customer_id: CustomerId
+    actor: str
+    asked_at: datetime | None = None
+    """When it was asked, as the message says. None: a person asks now, and overrules what was asked before."""
+    event_id: str = ""
+
+
+def record_requests(connection: Connection[Any], wish: Wish, requests: Sequence[Request]) -> set[CustomerId]:
+    """Note the requests in the caller's transaction; return the customers for whom `wish` is what counts now.
+
+    The customers' rows stay locked until the transaction ends. Take them before a tenant's own row.
+    """
+    standing: set[CustomerId] = set()
+    for overrules in (False, True):
+        # Of several for one customer the newest is left.
+        newest = {r.customer_id: r for r in sorted(requests, key=_moment) if (r.asked_at is None) is overrules}
+        if newest:
+            standing |= _record(connection, wish, list(newest.values()), overrules=overrules)
+    return standing
+
+
+def _record(
+    connection: Connection[Any], wish: Wish, requests: Sequence[Request], *, overrules: bool
+) -> set[CustomerId]:
+    customer_ids = [request.customer_id for request in requests]
+    connection.execute(
+        _QUERIES["record"],
+        {
+            "wish": wish,
+            "customer_ids": customer_ids,
+            "asked_ats": [request.asked_at for request in requests],
+            "actors": [request.actor for request in requests],
+            "event_ids": [request.event_id for request in requests],
+            "overrules": overrules,
+        },
+    )
+    rows = connection.execute(_QUERIES["standing"], {"wish": wish, "customer_ids": customer_ids})
+    return {CustomerId(row[0]) for row in rows}
+
+
+def _moment(request: Request) -> datetime:
+    return request.asked_at or datetime.max.replace(tzinfo=UTC)

@@ -1,0 +1,1 @@
+"""Dagster looking after itself and the daemons: pruning, failures, health."""

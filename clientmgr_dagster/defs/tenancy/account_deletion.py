@@ -1,0 +1,77 @@
+"""`account_deletion`: the job that deletes one customer's account, on the word of a message."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import dagster as dg
+
+from clientmgr.tenants.account_deletion import Step
+from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.tenants.results import Change
+from clientmgr.tenants.wishes import Request
+from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, forget_partition
+from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
+from clientmgr_dagster.resources import TenantsResource
+
+
+class DeletionConfig(dg.Config):
+    """What the message said."""
+
+    customer_id: str
+    requested_by: str
+    event_id: str = ""
+    occurred_at_ms: int = 0
+    """0: now, and whatever was asked before does not count. So it is for whoever starts the job by hand."""
+
+
+@dg.op(pool=DDL_POOL, retry_policy=RETRY_POLICY)
+def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenants: TenantsResource) -> None:
+    """Intent audited, schema and rows gone, cached data gone, partition key gone, result audited: in this order."""
+    with permanent_errors_are_final():
+        request = _request(config)
+
+    def tell(step: Step) -> None:
+        context.log.info(f"customer {request.customer_id}: {step}")
+
+    def release(customer: CustomerId) -> None:
+        forget_partition(context.instance, customer)
+
+    with permanent_errors_are_final():
+        result = tenants.schema_manager().delete_as_asked(request, on_step=tell, release=release)
+    metadata: dict[str, Any] = {
+        "customer": str(request.customer_id),
+        "requested_by": request.actor,
+        "result": result.change.value,
+        "devices_deleted": result.rows_deleted or 0,
+    }
+    if result.change is Change.FAILED:
+        raise dg.Failure(f"customer {request.customer_id} is not deleted yet: {result.error}", metadata=metadata)
+    if result.change is Change.SUPERSEDED:
+        context.log.warning(f"customer {request.customer_id} was activated after this was asked: nothing is deleted")
+    context.add_output_metadata(metadata)
+
+
+@dg.job(
+    name="account_deletion",
+    description="Deletes a customer's account: schema, what else belongs to it, its partition. Safe to run again.",
+)
+def account_deletion_job() -> None:
+    delete_account()
+
+
+def deletion_config(request: Request) -> dg.RunConfig:
+    """The run config for a request that came as a message."""
+    config = DeletionConfig(
+        customer_id=str(request.customer_id),
+        requested_by=request.actor,
+        event_id=request.event_id,
+        occurred_at_ms=0 if request.asked_at is None else round(request.asked_at.timestamp() * 1000),
+    )
+    return dg.RunConfig(ops={"delete_account": config})
+
+
+def _request(config: DeletionConfig) -> Request:
+    asked_at = datetime.fromtimestamp(config.occurred_at_ms / 1000, UTC) if config.occurred_at_ms else None
+    return Request(
+        parse_customer_id(config.customer_id, field="customer_id"), config.requested_by, asked_at, config.event_id
+    )

@@ -1,0 +1,121 @@
+"""The sensors on the topics that ask for activation and deletion. The cursor is the offset in the message log.
+
+Dagster stores run requests and cursor after an evaluation has returned. So an evaluation does only what may be done
+again: it notes who is wanted and sets bad messages aside. Killed at any point, the next one reads the same messages.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import dagster as dg
+
+from clientmgr.broker.postgres.cursor_reader import CursorReader
+from clientmgr.broker.postgres.reading import LoggedMessage
+from clientmgr.database import Role
+from clientmgr.devices.events import InvalidMessageError
+from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, decode_activation, decode_deletion
+from clientmgr.tenants.registry import TenantStatus, find_tenants
+from clientmgr.tenants.wishes import Request
+from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
+from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
+from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.resources import TenantsResource
+
+DELETIONS_PER_TICK = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A message that can be acted on."""
+
+    offset: int
+    request: Request
+
+
+@dg.sensor(
+    target=[tenant_schema],
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=f"Reads {ACTIVATE_CUSTOMER}: registers customers, adds their partitions, asks for their schemas.",
+)
+def customer_activation_sensor(
+    context: dg.SensorEvaluationContext, tenants: TenantsResource
+) -> dg.SensorResult | dg.SkipReason:
+    """Activate whom messages ask for. One that something newer speaks against, or who is active, needs no run."""
+    with tenants.cursor_reader(ACTIVATE_CUSTOMER) as reader:
+        messages = reader.read(context.cursor, TENANTS_PER_RUN)
+        asked = _understood(context, reader, messages, decode_activation)
+    if not messages:
+        return dg.SkipReason(f"nothing new in {ACTIVATE_CUSTOMER}")
+    customers = tenants.schema_manager().register([one.request for one in asked]) if asked else set()
+    with tenants.database.connect(Role.READER) as connection:
+        found = find_tenants(connection, sorted(customers))
+    known = set(context.instance.get_dynamic_partitions(PARTITIONS))
+    offsets = {str(one.request.customer_id): one.offset for one in asked}
+    # Whoever is still being deleted comes back when that has ended: the reconciler sees to it.
+    active = {str(tenant.customer_id) for tenant in found if tenant.status == TenantStatus.ACTIVE}
+    waiting = {str(tenant.customer_id) for tenant in found if tenant.status == TenantStatus.ACTIVATING}
+    new = sorted((active | waiting) - known, key=int)
+    again = sorted(waiting & known, key=int)
+    return dg.SensorResult(
+        dynamic_partitions_requests=[tenants_partitions.build_add_request(new)] if new else [],
+        run_requests=[
+            *([_schemas(new, [offsets[key] for key in new])] if new else []),
+            *(_schemas([key], [offsets[key]]) for key in again),
+        ],
+        cursor=str(messages[-1].c_offset),
+    )
+
+
+@dg.sensor(
+    job=account_deletion_job,
+    minimum_interval_seconds=5,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=f"Reads {ACCOUNT_DELETION}: a run for each message, which deletes the account.",
+)
+def account_deletion_sensor(
+    context: dg.SensorEvaluationContext, tenants: TenantsResource
+) -> dg.SensorResult | dg.SkipReason:
+    """One run a message: who was deleted, on whose word and with what result is worth a page of its own."""
+    with tenants.cursor_reader(ACCOUNT_DELETION) as reader:
+        messages = reader.read(context.cursor, DELETIONS_PER_TICK)
+        asked = _understood(context, reader, messages, decode_deletion)
+    if not messages:
+        return dg.SkipReason(f"nothing new in {ACCOUNT_DELETION}")
+    return dg.SensorResult(
+        run_requests=[
+            dg.RunRequest(
+                run_key=f"{ACCOUNT_DELETION}:{one.offset}",
+                run_config=deletion_config(one.request),
+                tags={**LIFECYCLE_TAGS, "clientmgr/customer_id": str(one.request.customer_id)},
+            )
+            for one in asked
+        ],
+        cursor=str(messages[-1].c_offset),
+    )
+
+
+def _understood(
+    context: dg.SensorEvaluationContext,
+    reader: CursorReader,
+    messages: Sequence[LoggedMessage],
+    decode: Callable[[bytes], Request],
+) -> list[Asked]:
+    """What the messages ask for. A message that nobody can act on is set aside: the sensor goes on."""
+    asked = []
+    for message in messages:
+        try:
+            asked.append(Asked(message.c_offset, decode(message.data)))
+        except InvalidMessageError as error:
+            reader.bury(message, error)
+            context.log.warning(f"message {message.c_offset} is set aside, see `clientmgr dlq list`: {error}")
+    return asked
+
+
+def _schemas(keys: Sequence[str], offsets: Sequence[int]) -> dg.RunRequest:
+    """One run for keys that are added together: they are neighbours, and a range of neighbours is one run."""
+    first, last = min(offsets), max(offsets)
+    run_key = f"{ACTIVATE_CUSTOMER}:{first}" if first == last else f"{ACTIVATE_CUSTOMER}:{first}-{last}"
+    if len(keys) == 1:
+        return dg.RunRequest(run_key=run_key, partition_key=keys[0], tags=LIFECYCLE_TAGS)
+    return dg.RunRequest(run_key=run_key, tags=LIFECYCLE_TAGS | partition_range(keys))

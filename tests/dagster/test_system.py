@@ -1,0 +1,132 @@
+"""Dagster as `up` runs it: its daemon, its webserver, our dagster.yaml; killed, and looked at in a browser."""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil  # type: ignore[import-untyped]  # it ships no types
+import pytest
+
+from clientmgr.database import Database, Role
+from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.embedded.server import free_port
+from clientmgr.migrations import ensure_database_grants
+from clientmgr.processes.programs import DAEMONS, dagster_programs, prepare_dagster_storage
+from clientmgr.processes.system import running, ui_url, wait_for_ui
+from clientmgr.settings import Settings, load_settings
+from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+from clientmgr.tenants.schema_manager import TenantSchemaManager
+from tests.browser import HOW_TO_GET_IT, Browser, find_chromium, running_browser
+from tests.conftest import _throwaway_database
+from tests.dagster.rig import activation, deletion, publish
+from tests.process_table import mentioning, wait_until_gone, with_descendants
+from tests.waiting import eventually
+
+MATERIALISATIONS = """
+SELECT partition, count(*) FROM dagster.event_logs
+WHERE dagster_event_type = 'ASSET_MATERIALIZATION' AND asset_key = '["tenant_schema"]' GROUP BY partition
+"""
+
+LEAVING = 5
+
+
+class System:
+    """Dagster's programs on a database of their own."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.database = database
+        self.settings = settings
+        self.daemon, self.webserver = dagster_programs(settings, {**os.environ, **settings.environment()})
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.database.connect(Role.OWNER, autocommit=True) as connection:
+            return connection.execute(sql.encode()).fetchall()
+
+    def statuses(self) -> dict[int, str]:
+        return dict(self.query("SELECT customer_id, status FROM clientmgr.tenants"))
+
+    def materialisations(self) -> dict[str, int]:
+        return dict(self.query(MATERIALISATIONS))
+
+    def kill_daemon(self) -> None:
+        """The daemon, its code server and whatever run they have in hand: at once and without a word."""
+        ours = [p for p in mentioning("dagster._daemon") if self._is_ours(p)]
+        victims = {victim for process in ours for victim in with_descendants(process.pid)}
+        for victim in victims:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                victim.kill()
+        wait_until_gone(victims)
+        self.daemon.stop()
+
+    def _is_ours(self, process: psutil.Process) -> bool:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            return str(process.environ().get("DAGSTER_HOME", "")).startswith(str(self.settings.data_dir))
+        return False
+
+
+@pytest.fixture(scope="module")
+def system(
+    postgres_server: EmbeddedPostgres, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """With the daemon running; before it was started, messages asked for three customers, and for one to be deleted."""
+    for database in _throwaway_database(postgres_server, _template):
+        with database.connect(Role.OWNER) as connection:
+            ensure_database_grants(connection)
+        folder = tmp_path_factory.mktemp("system")
+        settings = load_settings(
+            database_url=database.url, data_dir=folder, audit_hash_key="test-key", dagster_port=free_port()
+        )
+        prepare_dagster_storage(settings)
+        TenantSchemaManager(database, settings).activate([LEAVING], actor="test")
+        publish(database, settings, ACTIVATE_CUSTOMER, *(activation(customer, 1000) for customer in (7, 8, 9)))
+        publish(database, settings, ACCOUNT_DELETION, deletion(LEAVING, time.time_ns() // 1_000_000 + 1000))
+        system = System(database, settings)
+        with running([system.daemon]):
+            yield system
+
+
+def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_its_restart(system: System) -> None:
+    eventually(lambda: 7 in system.statuses(), "the sensor has registered the customers")
+    system.kill_daemon()
+    system.daemon.start()
+
+    eventually(lambda: system.materialisations().keys() >= {"7", "8", "9"}, "all are materialised", within_s=120)
+    eventually(lambda: system.statuses()[LEAVING] == "deleted", "the account is deleted", within_s=60)
+
+    assert system.statuses() == {LEAVING: "deleted", 7: "active", 8: "active", 9: "active"}
+    created = system.query("SELECT customer_id FROM clientmgr.audit_log WHERE outcome = 'created' ORDER BY 1")
+    assert created == [(LEAVING,), (7,), (8,), (9,)], "each once"
+    partitions = "SELECT partition FROM dagster.dynamic_partitions ORDER BY 1"
+    eventually(lambda: system.query(partitions) == [("7",), ("8",), ("9",)], "only who is active has a partition")
+    observed = "SELECT count(DISTINCT asset_key) FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
+    eventually(lambda: system.query(observed) == [(len(DAEMONS),)], "the daemons are observed")
+
+
+@pytest.fixture
+def browser(system: System, tmp_path: Path) -> Iterator[Browser]:
+    chromium = find_chromium()
+    if chromium is None:
+        pytest.skip(HOW_TO_GET_IT)
+    with running([system.webserver]), running_browser(chromium, tmp_path) as browser:
+        assert wait_for_ui(system.settings, threading.Event())
+        yield browser
+        # For whoever wonders why a test failed.
+        browser.screenshot(tmp_path / "page.png")
+
+
+def test_in_the_browser_the_lineage_is_to_be_seen_and_a_partition_is_materialised(
+    system: System, browser: Browser
+) -> None:
+    browser.open(f"{ui_url(system.settings)}/locations/client_manager/asset-groups/tenancy/lineage")
+    browser.wait_for("tenant_schema", "tenant_reconciliation", within_s=120)
+    before = system.materialisations().get("7", 0)
+
+    browser.open(f"{ui_url(system.settings)}/assets/tenant_schema?view=partitions&partition=7")
+    browser.click("Materialize")
+    browser.click("Launch")
+
+    eventually(lambda: system.materialisations().get("7", 0) > before, "it is materialised once more", within_s=120)
