@@ -58,7 +58,7 @@ def run_telemetry_writer(settings: Settings, *, burst: bool = False) -> int:
 async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> Written:
     """Write positions until `stop` is set or, in burst mode, until the stream has no more."""
     database = Database.from_settings(settings)
-    client = open_redis(settings, blocks_for_ms=BLOCK_MS)
+    client = open_redis(settings, blocking=True)
     pool = database.pool_async(Role.WRITER, size=2)
     async with client, pool:
         name = instance_id(settings)

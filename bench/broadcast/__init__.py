@@ -13,8 +13,8 @@ from pathlib import Path
 
 import redis
 
-from bench.broadcast.servers import LIMIT, OURS, WEBSOCKETS, Place, Running, Server, node_server
-from bench.broadcast.viewers import Report, Task
+from bench.broadcast.servers import LIMIT, OURS, OURS_WITH_TICK, WEBSOCKETS, Place, Server, node_server
+from bench.broadcast.task import Report, Task
 from bench.harness.measure import Sample, ensure_same_work, take_turns
 from bench.harness.options import REPOSITORY, Options
 from bench.harness.report import Comparison, Line
@@ -74,7 +74,7 @@ class Turn:
 
 def run(options: Options) -> list[Comparison]:
     node = node_server()
-    servers = [OURS, *([node] if node else []), WEBSOCKETS, LIMIT]
+    servers = [OURS, OURS_WITH_TICK, *([node] if node else []), WEBSOCKETS, LIMIT]
     absent = () if node else ("Node ws: not installed (tools/setup-bench), left out",)
     with _servers(options) as place:
         scenarios = QUICK if options.quick else FULL
@@ -152,11 +152,7 @@ def _turn(server: Server, scenario: Scenario, place: Place, *, stalled: int = 0)
             before, started = running.cpu_seconds(), time.perf_counter()
             _publish(place, scenario.records, scenario.rate)
             report = _report(viewers)
-            return Turn(report, _cpu_since(running, before), time.perf_counter() - started)
-
-
-def _cpu_since(running: Running, before: float) -> float:
-    return running.cpu_seconds() - before
+            return Turn(report, running.cpu_seconds() - before, time.perf_counter() - started)
 
 
 def _publish(place: Place, records: int, rate: int, *, devices: int = DEVICES) -> None:

@@ -14,6 +14,8 @@ import redis.asyncio
 import uvloop
 from websockets.asyncio.server import ServerConnection, broadcast, serve
 
+compact = json.JSONEncoder(separators=(",", ":")).encode
+
 
 async def main(url: str, stream: str, events: int) -> None:
     topics: dict[str, set[ServerConnection]] = defaultdict(set)
@@ -25,7 +27,7 @@ async def main(url: str, stream: str, events: int) -> None:
                 topic = json.loads(text)["topic"]
                 topics[topic].add(connection)
                 mine.append(topic)
-                await connection.send(json.dumps({"type": "subscribed", "topic": topic, "snapshot": []}))
+                await connection.send(compact({"type": "subscribed", "topic": topic, "snapshot": []}))
         finally:
             for topic in mine:
                 topics[topic].discard(connection)
@@ -52,7 +54,7 @@ async def main(url: str, stream: str, events: int) -> None:
                         "speed": payload["speed"],
                         "course": payload["course"],
                     }
-                    broadcast(topics[topic], json.dumps(frame))
+                    broadcast(topics[topic], compact(frame))
 
 
 if __name__ == "__main__":

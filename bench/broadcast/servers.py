@@ -1,6 +1,7 @@
 """Who is compared: our instance as operators run it, Node's ws, Python's websockets, and plain sockets as the limit."""
 
 import contextlib
+import functools
 import os
 import shutil
 import subprocess
@@ -51,8 +52,12 @@ class Server:
     start: Callable[[Place], contextlib.AbstractContextManager[Running]]
 
 
+def _ours(**settings: str) -> Callable[[Place], contextlib.AbstractContextManager[Running]]:
+    return functools.partial(_our_instance, settings)
+
+
 @contextlib.contextmanager
-def _ours(place: Place) -> Iterator[Running]:
+def _our_instance(settings: dict[str, str], place: Place) -> Iterator[Running]:
     port = free_port()
     environment = {
         **os.environ,
@@ -64,6 +69,7 @@ def _ours(place: Place) -> Iterator[Running]:
         "LIVE_AUTH": "off",
         "LOG_LEVEL": "error",
         "AUDIT_HASH_KEY": "bench",
+        **settings,
     }
     with _process([sys.executable, "-m", "clientmgr", "run", "broadcast"], environment) as process:
         deadline = time.monotonic() + START_WITHIN_S
@@ -109,7 +115,8 @@ def _process(command: list[str], environment: dict[str, str]) -> Iterator[subpro
             process.stdout.close()
 
 
-OURS = Server("ours", _ours)
+OURS = Server("ours", _ours())
+OURS_WITH_TICK = Server("ours, 20 ms tick", _ours(LIVE_BROADCAST_TICK_MS="20"))
 WEBSOCKETS = Server("websockets", _telling_its_port(sys.executable, "-m", "bench.broadcast.python_websockets"))
 LIMIT = Server("limit: plain sockets", _telling_its_port(sys.executable, "-m", "bench.broadcast.raw_sockets"))
 

@@ -10,9 +10,11 @@ import selectors
 import socket
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from websockets.frames import Frame, Opcode
+
+from bench.broadcast.task import Report, Task
 
 MARK = b'"type":"position"'
 TIME = re.compile(rb'"ts":(\d{13})')
@@ -24,31 +26,6 @@ HANDSHAKE = (
 )
 
 
-@dataclass(frozen=True)
-class Task:
-    """Who is to watch what."""
-
-    port: int
-    connections: int
-    events: int
-    expected: int
-    """Frames in all; with none, it ends after `seconds`."""
-    seconds: float = 0.0
-    stalled: int = 0
-    """Of one event, besides the others: subscribed, and never reading."""
-    bytes_per_second: int = 0
-    """Read no faster than this."""
-
-
-@dataclass
-class Report:
-    """What came."""
-
-    frames: int
-    lags_ms: list[float]
-    cpu_s: float
-
-
 class Viewer:
     """One connection."""
 
@@ -56,6 +33,7 @@ class Viewer:
         self.socket = socket.socket()
         if task.bytes_per_second:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8192)
+        self.socket.settimeout(PATIENCE_S)
         self.socket.connect(("127.0.0.1", task.port))
         self.socket.sendall(HANDSHAKE)
         self._received = b""

@@ -18,6 +18,8 @@ FORBIDDEN = 4403
 
 class Subscribe(msgspec.Struct, tag_field="type", tag="subscribe"):
     topic: str
+    token: str = ""
+    """Of a client whose first message this is."""
 
 
 class Unsubscribe(msgspec.Struct, tag_field="type", tag="unsubscribe"):
@@ -52,7 +54,12 @@ def handle(hub: Hub, connection: "Connection", text: bytes) -> None:
         return
     if isinstance(command, Authenticate):
         authenticate(hub, connection, command.token)
-    elif connection.grant is None:
+        return
+    if connection.grant is None and isinstance(command, Subscribe) and command.token:
+        authenticate(hub, connection, command.token, tell=False)
+        if connection.grant is None:
+            return
+    if connection.grant is None:
         connection.refuse(UNAUTHENTICATED, "the first message must bring the token")
     elif isinstance(command, ListEvents):
         _list_events(hub, connection)

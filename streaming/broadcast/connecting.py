@@ -29,27 +29,29 @@ def instance_id(settings: Settings) -> str:
     return settings.instance_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
-def open_redis(settings: Settings, *, blocks_for_ms: int = 0) -> RedisClient:
-    """A client whose errors are the caller's to handle: retries inside it would hide an outage from the loop around."""
+def open_redis(settings: Settings, *, blocking: bool = False) -> RedisClient:
+    """A client whose errors are the caller's to handle: retries inside it would hide an outage from the loop around.
+
+    One that reads for ever (`blocking`) has no timeout of its own: redis-py makes a task and two timers for it at each
+    call, which costs more than the call. Its keep-alive probes find out about a server that is silently gone.
+    """
     if not settings.redis_url:
         raise SettingsError("REDIS_URL: not set, and no embedded stack is running; live positions come from Redis")
     return redis.asyncio.Redis.from_url(
         settings.redis_url,
-        socket_timeout=ANSWER_WITHIN_S + blocks_for_ms / 1000,
+        socket_timeout=None if blocking else ANSWER_WITHIN_S,
         socket_connect_timeout=ANSWER_WITHIN_S,
         retry=Retry(NoBackoff(), 0),
     )
 
 
-async def ensure_group(client: RedisClient, stream: str, group: str, start: str) -> bool:
-    """Make the group, and the stream, if they are missing. Whether it was made."""
+async def ensure_group(client: RedisClient, stream: str, group: str, start: str) -> None:
+    """Make the group, and the stream, if they are missing."""
     try:
         await client.xgroup_create(stream, group, id=start, mkstream=True)
     except redis.ResponseError as error:
         if not str(error).startswith("BUSYGROUP"):
             raise
-        return False
-    return True
 
 
 def entries_of(answer: Any) -> list[Entry]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import socket
+import struct
 from typing import cast
 from urllib.parse import parse_qs, urlsplit
 
@@ -131,7 +133,14 @@ class Connection(asyncio.Protocol):
         if self._protocol.state is OPEN:
             self._protocol.send_close(code, reason)
         self._flush()
-        self._abort = self._hub.loop.call_later(ABORT_AFTER_S, self._transport.abort)
+        self._abort = self._hub.loop.call_later(ABORT_AFTER_S, self._cut_off)
+
+    def _cut_off(self) -> None:
+        """At once, with what the kernel holds for the client: it would try to deliver that for minutes."""
+        own_socket = self._transport.get_extra_info("socket")
+        if own_socket is not None and not self._transport.is_closing():
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
     def look(self, now: float, wall_clock: float) -> None:
         """Now and then: is it still there, does it take what it is sent, may it still see it?"""
@@ -141,7 +150,7 @@ class Connection(asyncio.Protocol):
             return
         if self not in self._hub.watchers:
             if now - self._opened_at > HANDSHAKE_WITHIN_S:
-                self._transport.abort()
+                self._cut_off()
         elif self.grant is None:
             if now - self._opened_at > TOKEN_WITHIN_S:
                 self.refuse(commands.UNAUTHENTICATED, "no token came")
@@ -156,7 +165,7 @@ class Connection(asyncio.Protocol):
                 self._pinged_at = now
                 self._transport.write(PING)
             elif now - self._pinged_at > ping_interval:
-                self._transport.abort()
+                self._cut_off()
 
     # What comes in
 
@@ -209,7 +218,7 @@ class Connection(asyncio.Protocol):
                 self._leave()
                 self._transport.close()
                 if self._abort is None:
-                    self._abort = self._hub.loop.call_later(HANDSHAKE_WITHIN_S, self._transport.abort)
+                    self._abort = self._hub.loop.call_later(HANDSHAKE_WITHIN_S, self._cut_off)
         if not self._closing:
             self.outbox.check()
 

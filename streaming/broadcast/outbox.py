@@ -39,6 +39,7 @@ class Outbox:
         self._clock = clock
         self._waiting: dict[Key, bytes] = {}
         self._waiting_bytes = 0
+        self._straight = True  # what is sent goes to the transport: asked for every frame, so kept rather than derived
         self._full = False  # the transport takes no more
         self._closed = False
         self._allowance = 0
@@ -58,23 +59,19 @@ class Outbox:
 
     def send(self, batch: TopicBatch) -> None:
         """Positions: these may be conflated."""
-        if self._closed:
-            return
-        if self.slow:
+        if self._straight:
+            self._transport.write(batch.joined)
+        elif not self._closed:
             self._keep(batch)
             self.check()
-        else:
-            self._transport.write(batch.joined)
 
     def send_several(self, batches: Sequence[TopicBatch]) -> None:
-        if self._closed:
-            return
-        if self.slow:
+        if self._straight:
+            self._transport.write(b"".join([batch.joined for batch in batches]))
+        elif not self._closed:
             for batch in batches:
                 self._keep(batch)
             self.check()
-        else:
-            self._transport.write(b"".join([batch.joined for batch in batches]))
 
     def reply(self, frame: bytes) -> None:
         """An answer: whole, and in order. A client with nothing unsent may ask for a snapshot of any size."""
@@ -92,10 +89,11 @@ class Outbox:
 
     def paused(self) -> None:
         """The transport is full."""
+        self._straight = False
         if not self._full:
             self._full = True
             self._moved_at = self._clock()
-            self._seen_size = self.unsent_bytes
+            self._seen_size = self._transport.get_write_buffer_size()
         # From here on it tells of the first byte that it can't pass on, and when it has passed on the last.
         self._transport.set_write_buffer_limits(high=0)
         self._slow_until = self._clock() + ON_PROBATION_S
@@ -107,6 +105,7 @@ class Outbox:
         self._moved_at = self._clock()
         while self._waiting and not self._full and not self._closed:
             self._transport.write(self._next_chunk())
+        self._straight = not self.slow and not self._closed
 
     def stalled_for(self) -> float:
         """Seconds in which the client took nothing although something waits."""
@@ -129,6 +128,7 @@ class Outbox:
     def close(self) -> None:
         """Drop what waits; nothing more is taken."""
         self._closed = True
+        self._straight = False
         self._waiting.clear()
         self._waiting_bytes = 0
 

@@ -98,7 +98,7 @@ class StreamReader:
     async def _read_for_ever(self) -> None:
         settings = self._settings
         failures = 0
-        async with open_redis(settings, blocks_for_ms=settings.live_broadcast_batch_block_ms) as client:
+        async with open_redis(settings, blocking=True) as client:
             while not being_cancelled():
                 try:
                     await self._begin(client)

@@ -18,11 +18,11 @@ _HANDSHAKE = (
 class StallingClient:
     """Subscribed, and then silent."""
 
-    def __init__(self, served: Served, token: str) -> None:
+    def __init__(self, served: Served, token: str, *, receive_buffer: int = 4096) -> None:
         self._served = served
         self._token = token
         self._socket = socket.socket()
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self._socket.setblocking(False)
         self._buffer = b""
 

@@ -118,7 +118,9 @@ async def test_who_says_nothing_is_pinged_and_who_does_not_answer_is_cut_off(str
         )
         async with asyncio.timeout(10):
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 101")
-            assert b"\x89\x00" in await reader.read()  # a ping, then the end
+            assert await reader.readexactly(2) == b"\x89\x00"  # a ping, then the end
+            with pytest.raises(ConnectionResetError):
+                await reader.read(1)
         writer.close()
         await answering.subscribe("E1")
 
@@ -132,6 +134,15 @@ async def test_a_token_may_come_as_the_first_message(shared: Served) -> None:
         assert answer["type"] == "authenticated"
         assert answer["expiresAt"] == pytest.approx((time.time() + 60) * 1000, abs=5000)
         await watcher.subscribe("E1")
+
+
+async def test_a_token_may_come_with_the_first_subscription(shared: Served) -> None:
+    async with watching(shared, token="") as watcher:
+        answer = await watcher.ask({"type": "subscribe", "topic": "event:E1", "token": token(shared, "E1")})
+        assert answer["type"] == "subscribed"
+    async with watching(shared, token="") as watcher:
+        await watcher.say({"type": "subscribe", "topic": "event:E1", "token": "nonsense"})
+        assert (await watcher.closed())[0] == 4401
 
 
 async def test_a_token_opens_its_events_and_no_others(stream: Stream) -> None:

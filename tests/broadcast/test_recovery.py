@@ -93,10 +93,12 @@ async def test_who_restarts_under_its_name_begins_at_the_newest_record(stream: S
     stream.enter("E1", ["d1"])
     stream.add(record("d1", latitude=1.0))
     # What a killed instance of this name leaves behind: its group, at an old place.
-    stream.client.xgroup_create(stream.name, "live-broadcast-me", id="0")
-    async with serving(stream.settings, instance_id="me") as served, watching(served, "E1") as watcher:
+    stream.client.xgroup_create(stream.name, "live-broadcast-returning", id="0")
+    async with serving(stream.settings, instance_id="returning") as served, watching(served, "E1") as watcher:
         stream.add(record("d1", latitude=2.0))
         assert [frame["lat"] for frame in await watcher.positions(1)] == [2.0]
+        # The old one was not even read: with nobody connected yet it would have gone unnoticed.
+        assert await served.metric("processor_live_broadcast_records_total", instance_id="returning") == 1
 
 
 async def test_a_clean_stop_removes_the_group_and_no_other(stream: Stream) -> None:

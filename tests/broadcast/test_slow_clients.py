@@ -8,6 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
+from streaming.broadcast import connection
 from streaming.broadcast.tokens import make_token
 from tests.broadcast.serving import Served, serving, until, watching
 from tests.broadcast.stalling import StallingClient
@@ -20,9 +21,9 @@ PADDING = {"note": "x" * 900}
 
 
 @asynccontextmanager
-async def stalling(served: Served, event: str) -> AsyncIterator[StallingClient]:
+async def stalling(served: Served, event: str, *, receive_buffer: int = 4096) -> AsyncIterator[StallingClient]:
     token = make_token(served.settings.live_token_key.get_secret_value().encode(), ["*"], 60)
-    client = StallingClient(served, token)
+    client = StallingClient(served, token, receive_buffer=receive_buffer)
     try:
         await client.subscribe(event)
         yield client
@@ -57,17 +58,26 @@ async def test_a_client_whose_unsent_bytes_pass_the_threshold_is_closed_with_100
         assert await served.metric("processor_live_connections") == 1
 
 
-async def test_a_client_that_reads_on_in_time_finds_the_close_code(stream: Stream) -> None:
-    """A threshold below what the kernel takes: the close frame is right behind a few frames."""
-    devices = [f"d{number}" for number in range(400)]
+async def test_a_client_that_reads_on_in_time_finds_the_close_code(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "ABORT_AFTER_S", 30.0)  # a busy machine may take more than a second to read on
+    devices = [f"d{number}" for number in range(600)]
     stream.enter("E1", devices)
-    settings = stream.settings.model_copy(update={"live_ws_backpressure_threshold_bytes": 100_000})
-    async with serving(settings) as served, stalling(served, "E1") as slow:
-        reading = asyncio.create_task(slow.end())
-        while not reading.done():
-            stream.add(*(padded(device, 0) for device in devices * 5))
-            await asyncio.wait([reading], timeout=0.05)
-        assert reading.result() == 1008
+    settings = stream.settings.model_copy(
+        update={"instance_id": "closing", "live_ws_backpressure_threshold_bytes": 100_000}
+    )
+    async with serving(settings) as served, stalling(served, "E1", receive_buffer=65_536) as slow:
+
+        async def dropped() -> float:
+            return await served.metric(
+                "processor_live_broadcast_dropped_total", instance_id="closing", reason="threshold"
+            )
+
+        stream.add(*(padded(device, 0) for device in devices))
+        await until(dropped, "it is dropped")
+        async with asyncio.timeout(20):
+            assert await slow.end() == 1008
 
 
 async def test_a_client_that_takes_nothing_is_closed_within_the_stall_timeout(stream: Stream) -> None:
