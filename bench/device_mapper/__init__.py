@@ -85,6 +85,7 @@ def _two_processes(server: BenchPostgres, recipients: int, rounds: int) -> Compa
     sent: dict[str, object] = {}
     for name in take_turns(list(samples), rounds):
         sample, _ = _turn(server, url, scenario, ("", "daemon"), workers=2 if name == "two processes" else 1)
+        _announce(f"{name}: {recipients / sample.wall_s:,.0f} recipients/s")
         samples[name].append(sample)
         sent[name] = digest(url)
         ensure_same_work("two processes", sent)
@@ -108,6 +109,7 @@ def _strategies(server: BenchPostgres, recipients: int) -> Iterator[Comparison]:
             _set_strategy(url, strategy, scenario)
             task = Task(url, "daemon", strategy, started["url"])
             sample, _ = _turn(server, url, scenario, ("", "daemon"), task=task)
+            _announce(f"strategy {strategy}: {recipients / sample.wall_s:,.0f} recipients/s")
             lines = [Line("ours, the daemon", (sample,))]
             sent = sum(count for _, count, _ in digest(url))
             ensure_same_work(str(strategy), {"asked for": scenario.recipients, "daemon": sent})
@@ -160,7 +162,9 @@ def _latencies(url: str, scenario: Scenario, mappers: Sequence[str], seconds: fl
             _announce(f"latency beside {' and '.join(mappers)}")
             clients.start()
             (report,) = (Report(**one) for one in clients.reports())
-    return report.latencies_ms
+    latencies = report.latencies_ms
+    _announce(f"p50 {statistics.median(latencies):.1f} ms, p99 {_percentile(latencies, 99):.1f} ms")
+    return latencies
 
 
 def _percentile(values: list[float], percent: int) -> float:
@@ -175,8 +179,8 @@ def _take_turns(
     amounts: dict[str, object] = {"asked for": scenario.recipients * scenario.devices}
     for variant in take_turns(variants, rounds):
         name, kind = variant
-        _announce(f"{scenario.title}: {name}")
         sample, report = _turn(server, url, scenario, variant)
+        _announce(f"{scenario.title}: {name}: {scenario.recipients / sample.wall_s:,.0f} recipients/s")
         samples[name].append(sample)
         if kind in PUBLISHING:
             sent[name] = digest(url)

@@ -150,10 +150,12 @@ async def prepare_dynamodb_queries(task: Task) -> Work:
 
 
 async def prepare_tx_mapper(task: Task) -> Work:
-    """A mapper of transactional messages, until it is killed."""
+    """A mapper of transactional messages, until it is killed or whoever started it is gone."""
 
     async def work() -> int:
-        await consume_until_stopped(mapper.daemon(TX_TOPICS), settings_of(task), asyncio.Event())
+        stop = asyncio.Event()
+        asyncio.get_running_loop().run_in_executor(None, sys.stdin.read).add_done_callback(lambda _: stop.set())
+        await consume_until_stopped(mapper.daemon(TX_TOPICS), settings_of(task), stop)
         return 0
 
     return work

@@ -4,6 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clientmgr.devices import topics
 from clientmgr.errors import InvalidInputError
 
 SendingType = Literal["batch", "tx"]
@@ -35,11 +36,11 @@ class Topics:
 
     @property
     def input(self) -> str:
-        return f"sending-{self.sending_type}-devicemapper-{self.delivery_group}"
+        return topics.device_mapper_input(self.sending_type, self.delivery_group)
 
     @property
     def subscription(self) -> str:
-        return f"{self.input}-sub"
+        return topics.device_mapper_subscription(self.sending_type, self.delivery_group)
 
     @property
     def outputs(self) -> dict[str, str]:

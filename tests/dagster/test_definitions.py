@@ -10,6 +10,8 @@ def test_holds_exactly_these_definitions() -> None:
     repository = defs.get_repository_def()
     assert {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()} == {
         "daemons/contact_deletion",
+        "daemons/device_mapper_batch",
+        "daemons/device_mapper_tx",
         "daemons/push_token_status",
         "daemons/republisher",
         "daemons/writer",

@@ -15,11 +15,12 @@ from clientmgr.database import Database, Role
 from clientmgr.embedded.postgres import EmbeddedPostgres
 from clientmgr.embedded.server import free_port
 from clientmgr.migrations import ensure_database_grants
-from clientmgr.processes.programs import DAEMONS, dagster_programs, prepare_dagster_storage
+from clientmgr.processes.programs import dagster_programs, prepare_dagster_storage
 from clientmgr.processes.system import running, ui_url, wait_for_ui
 from clientmgr.settings import Settings, load_settings
 from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dagster.defs.operations.daemon_health import READS
 from tests.browser import HOW_TO_GET_IT, Browser, find_chromium, running_browser
 from tests.conftest import _throwaway_database
 from tests.dagster.rig import activation, deletion, publish
@@ -103,7 +104,7 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
     partitions = "SELECT partition FROM dagster.dynamic_partitions ORDER BY 1"
     eventually(lambda: system.query(partitions) == [("7",), ("8",), ("9",)], "only who is active has a partition")
     observed = "SELECT count(DISTINCT asset_key) FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
-    eventually(lambda: system.query(observed) == [(len(DAEMONS),)], "the daemons are observed")
+    eventually(lambda: system.query(observed) == [(len(READS),)], "the daemons are observed")
 
 
 @pytest.fixture

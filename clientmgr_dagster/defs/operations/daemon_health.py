@@ -15,8 +15,10 @@ READS: Mapping[str, tuple[str, ...]] = {
     "republisher": (topics.REPUBLISHER,),
     "push-token-status": (topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS),
     "contact-deletion": (topics.CONTACT_DELETION,),
+    "device-mapper-batch": (topics.device_mapper_subscription("batch", "dg00"),),
+    "device-mapper-tx": (topics.device_mapper_subscription("tx", "dg00"),),
 }
-"""The subscriptions of each daemon, which carry their topics' names."""
+"""The subscriptions of each daemon that reads messages. (Those of the live positions read a Redis stream.)"""
 
 daemon_assets = [
     dg.AssetSpec(
