@@ -16,7 +16,7 @@ from clientmgr.sqlfiles import Migration, read_migrations, sql_root
 log = get_logger(__name__)
 
 # In the order they build on each other.
-COMPONENTS = ("control", "broker", "gateway")
+COMPONENTS = ("control", "broker", "gateway", "batch", "dashboard")
 
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"

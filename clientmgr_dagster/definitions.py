@@ -2,17 +2,45 @@
 
 import dagster as dg
 
+from clientmgr_dagster.defs.dashboard.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr_dagster.defs.dashboard.checks import (
+    every_tenant_counted,
+    history_complete,
+    schemas_at_head,
+    sync_within_tolerance,
+)
+from clientmgr_dagster.defs.dashboard.schedules import dashboard_job, nightly_dashboard
+from clientmgr_dagster.defs.orphans.assets import orphans
+from clientmgr_dagster.defs.orphans.checks import no_young_candidates
+from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion, orphan_deletion_job
+from clientmgr_dagster.defs.sources import SOURCES
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.session import SparkResource
 
 
 def build_definitions(**resources: object) -> dg.Definitions:
     """The definitions, with any resource replaced by name."""
     return dg.Definitions(
-        assets=[tenant_schema],
+        assets=[
+            *SOURCES,
+            tenant_schema,
+            orphans,
+            dashboard_tenant_metrics,
+            dashboard_tenant_metrics_history,
+        ],
+        asset_checks=[
+            no_young_candidates,
+            every_tenant_counted,
+            schemas_at_head,
+            sync_within_tolerance,
+            history_complete,
+        ],
+        jobs=[orphan_deletion_job, dashboard_job],
+        schedules=[nightly_orphan_deletion, nightly_dashboard],
         sensors=[tenant_registry_sensor],
-        resources={"tenants": TenantsResource(), **resources},
+        resources={"tenants": TenantsResource(), "spark": SparkResource(), **resources},
         # A process per step would be a JVM per step.
         executor=dg.in_process_executor,
     )

@@ -120,6 +120,20 @@ class TenantSchemaManager:
             on_start(len(behind))
         return self._for_each(behind, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
+    def restore_missing(self, *, actor: str) -> list[TenantResult]:
+        """Create the schemas of tenants that are registered as active and have none; costs one query where all do."""
+        with self._connect() as connection:
+            missing = [CustomerId(row[0]) for row in connection.execute(_QUERIES["active_without_schema"])]
+            if not missing:
+                return []
+            with connection.transaction():
+                self._ensure_files_unedited(connection)
+                self._lock(connection, missing)
+                # Back to what an activation starts from. Who was deleted meanwhile is not touched.
+                connection.execute(_QUERIES["set_activating"], {"customer_ids": missing})
+        self._announcer.announce_change()
+        return self._for_each(missing, lambda c, chunk: self._bring_to_head(c, chunk, actor), None)
+
     def count_behind(self) -> int:
         """How many registered tenants are not at the newest version."""
         with self._connect() as connection:

@@ -3,15 +3,67 @@
 import subprocess
 import sys
 
+import dagster as dg
+
 from clientmgr_dagster.definitions import defs
 
 
 def test_holds_exactly_these_definitions() -> None:
     repository = defs.get_repository_def()
-    assert {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()} == {"tenant_schema"}
+    graph = repository.asset_graph
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
+        "bigquery_deleted_contacts",
+        "dashboard_tenant_metrics",
+        "dashboard_tenant_metrics_history",
+        "devices",
+        "dynamodb_devices",
+        "orphan_candidates",
+        "orphan_deletions",
+        "tenant_schema",
+    }
+    assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
+        "dashboard_tenant_metrics:every_tenant_counted",
+        "dashboard_tenant_metrics:schemas_at_head",
+        "dashboard_tenant_metrics:sync_within_tolerance",
+        "dashboard_tenant_metrics_history:history_complete",
+        "orphan_candidates:no_young_candidates",
+    }
+    assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
+        "dashboard_job",
+        "orphan_deletion_job",
+    }
     assert {sensor.name for sensor in repository.sensor_defs} == {"tenant_registry_sensor"}
-    assert {schedule.name for schedule in repository.schedule_defs} == set()
-    assert set(repository.get_top_level_resources()) == {"tenants"}
+    assert {schedule.name for schedule in repository.schedule_defs} == {
+        "nightly_dashboard",
+        "nightly_orphan_deletion",
+    }
+    assert set(repository.get_top_level_resources()) == {"spark", "tenants"}
+
+
+def test_lineage_goes_from_the_stores_to_the_results() -> None:
+    graph = defs.get_repository_def().asset_graph
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+    }
+    assert parents == {
+        "tenant_schema": set(),
+        "devices": {"tenant_schema"},
+        "bigquery_deleted_contacts": set(),
+        "dynamodb_devices": set(),
+        "orphan_candidates": {"devices"},
+        "orphan_deletions": {"orphan_candidates"},
+        "dashboard_tenant_metrics": {"devices", "dynamodb_devices"},
+        "dashboard_tenant_metrics_history": {"dashboard_tenant_metrics"},
+    }
+
+
+def test_a_chunk_of_tenants_is_one_run() -> None:
+    graph = defs.get_repository_def().asset_graph
+    for key in ("orphan_candidates", "orphan_deletions"):
+        policy = graph.get(dg.AssetKey(key)).backfill_policy
+        assert policy is not None
+        assert policy.max_partitions_per_run == 500, key
 
 
 def test_loads_in_a_fresh_interpreter_without_a_database() -> None:
@@ -20,3 +72,12 @@ def test_loads_in_a_fresh_interpreter_without_a_database() -> None:
         [sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_sparks_workers_do_not_import_dagster() -> None:
+    """They import what they run, once each: Dagster alone would take them seconds."""
+    code = (
+        "import sys; import clientmgr_dagster.spark.tenant_source, clientmgr_dagster.spark.results_writer; "
+        "sys.exit('dagster' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
