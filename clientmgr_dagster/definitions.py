@@ -2,6 +2,9 @@
 
 import dagster as dg
 
+from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
+from clientmgr_dagster.defs.contact_deletion.schedules import contact_deletion_job, hourly_contact_deletion
 from clientmgr_dagster.defs.dashboard.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
 from clientmgr_dagster.defs.dashboard.checks import (
     every_tenant_counted,
@@ -26,19 +29,22 @@ def build_definitions(**resources: object) -> dg.Definitions:
         assets=[
             *SOURCES,
             tenant_schema,
+            deleted_contacts,
+            contact_deletion_messages,
             orphans,
             dashboard_tenant_metrics,
             dashboard_tenant_metrics_history,
         ],
         asset_checks=[
+            every_deletion_published,
             no_young_candidates,
             every_tenant_counted,
             schemas_at_head,
             sync_within_tolerance,
             history_complete,
         ],
-        jobs=[orphan_deletion_job, dashboard_job],
-        schedules=[nightly_orphan_deletion, nightly_dashboard],
+        jobs=[contact_deletion_job, orphan_deletion_job, dashboard_job],
+        schedules=[hourly_contact_deletion, nightly_orphan_deletion, nightly_dashboard],
         sensors=[tenant_registry_sensor],
         resources={"tenants": TenantsResource(), "spark": SparkResource(), **resources},
         # A process per step would be a JVM per step.

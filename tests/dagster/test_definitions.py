@@ -13,8 +13,10 @@ def test_holds_exactly_these_definitions() -> None:
     graph = repository.asset_graph
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
         "bigquery_deleted_contacts",
+        "contact_deletion_messages",
         "dashboard_tenant_metrics",
         "dashboard_tenant_metrics_history",
+        "deleted_contacts",
         "devices",
         "dynamodb_devices",
         "orphan_candidates",
@@ -22,6 +24,7 @@ def test_holds_exactly_these_definitions() -> None:
         "tenant_schema",
     }
     assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
+        "contact_deletion_messages:every_deletion_published",
         "dashboard_tenant_metrics:every_tenant_counted",
         "dashboard_tenant_metrics:schemas_at_head",
         "dashboard_tenant_metrics:sync_within_tolerance",
@@ -29,11 +32,13 @@ def test_holds_exactly_these_definitions() -> None:
         "orphan_candidates:no_young_candidates",
     }
     assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
+        "contact_deletion_job",
         "dashboard_job",
         "orphan_deletion_job",
     }
     assert {sensor.name for sensor in repository.sensor_defs} == {"tenant_registry_sensor"}
     assert {schedule.name for schedule in repository.schedule_defs} == {
+        "hourly_contact_deletion",
         "nightly_dashboard",
         "nightly_orphan_deletion",
     }
@@ -51,6 +56,8 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
         "devices": {"tenant_schema"},
         "bigquery_deleted_contacts": set(),
         "dynamodb_devices": set(),
+        "deleted_contacts": {"bigquery_deleted_contacts"},
+        "contact_deletion_messages": {"deleted_contacts"},
         "orphan_candidates": {"devices"},
         "orphan_deletions": {"orphan_candidates"},
         "dashboard_tenant_metrics": {"devices", "dynamodb_devices"},
@@ -60,7 +67,7 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
 
 def test_a_chunk_of_tenants_is_one_run() -> None:
     graph = defs.get_repository_def().asset_graph
-    for key in ("orphan_candidates", "orphan_deletions"):
+    for key in ("deleted_contacts", "contact_deletion_messages", "orphan_candidates", "orphan_deletions"):
         policy = graph.get(dg.AssetKey(key)).backfill_policy
         assert policy is not None
         assert policy.max_partitions_per_run == 500, key

@@ -1,6 +1,5 @@
 """One Spark session for all tests, and tenants to read: an ordinary, a huge, an empty and a broken one."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +8,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from clientmgr.database import Database
+from clientmgr.embedded.java import spark_environment
 from clientmgr.settings import Settings, load_settings
+from clientmgr.standins.bigquery import BigQueryStandIn
+from clientmgr.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
+from clientmgr.standins.server import standins_are_installed
 from clientmgr_dagster.spark.session import start_session
 from tests.spark.tenants import Tenants
 
@@ -32,14 +35,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.eventLog.compress": "false",
         },
     )
-    before = dict(os.environ)
-    session = start_session(settings)
-    yield session
-    session.stop()
-    for name in ("JAVA_HOME", "PYSPARK_PYTHON"):
-        os.environ.pop(name, None)
-        if name in before:
-            os.environ[name] = before[name]
+    with pytest.MonkeyPatch.context() as environment:
+        # What Python's workers have in their environment is what the JVM had when it started.
+        for name, value in {**spark_environment(settings), **CREDENTIALS}.items():
+            environment.setenv(name, value)
+        session = start_session(settings)
+        yield session
+        session.stop()
 
 
 @pytest.fixture(scope="session")
@@ -68,3 +70,27 @@ def kept_instance(tmp_path: Path) -> Iterator[dg.DagsterInstance]:
     """On disk: a schedule's context opens the instance anew."""
     with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
         yield instance
+
+
+def need_stand_ins() -> None:
+    if not standins_are_installed():
+        pytest.skip("the stand-ins for BigQuery and DynamoDB are not installed: `make standins` does that")
+
+
+@pytest.fixture(scope="session")
+def bigquery_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigQueryStandIn]:
+    need_stand_ins()
+    server = BigQueryStandIn(tmp_path_factory.mktemp("bigquery"))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def dynamodb_stand_in(tmp_path: Path) -> Iterator[DynamoDbStandIn]:
+    """An empty one."""
+    need_stand_ins()
+    server = DynamoDbStandIn(tmp_path / "dynamodb")
+    server.start()
+    yield server
+    server.stop()
