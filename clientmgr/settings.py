@@ -120,8 +120,6 @@ class Settings(BaseSettings):
     bigquery_storage_endpoint: str = Field(
         "", description="host:port of a BigQuery Storage stand-in, without TLS. Empty: Google's."
     )
-    dynamodb_devices_table: str = Field("client-manager-devices", description="DynamoDB table of devices.")
-    dynamodb_endpoint: str = Field("", description="URL of a DynamoDB stand-in. Empty: AWS's.")
 
     # Batch work
     contact_deletion_page_size: int = Field(
@@ -146,12 +144,6 @@ class Settings(BaseSettings):
     orphan_dry_run: bool = Field(False, description="Count the orphans that would be deleted, and delete none.")
     orphan_attempts: int = Field(
         3, ge=1, le=10, description="How often a customer whose orphans could not be deleted is tried."
-    )
-    sync_validation: bool = Field(
-        False, description="Compare devices with DynamoDB whenever the dashboard's numbers are collected."
-    )
-    sync_sample_size: int = Field(
-        100, ge=0, le=10_000, description="Devices of each tenant that are compared with DynamoDB field by field."
     )
     sync_tolerance: float = Field(
         0.01, ge=0, le=1, description="Share of devices that may differ from DynamoDB before a check complains."
