@@ -5,9 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_VENV := .venv-bench
+STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test lint format lock bench soak clean
+.PHONY: help setup standins demo up test lint format lock bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -18,14 +19,17 @@ $(INSTALLED): requirements.lock pyproject.toml tools/setup
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
+standins: setup ## Make .venv-standins: BigQuery and DynamoDB on this machine, for tests
+	@tools/setup-standins $(VENV) $(STANDINS_VENV)
+
 demo: setup ## Run the whole system with demo data on embedded servers; Ctrl-C stops it
 	@exec $(BIN)/clientmgr demo
 
 up: setup ## Run the whole system without demo data
 	@exec $(BIN)/clientmgr up
 
-test: setup lint ## Lint, type-check and run the test suite
-	$(BIN)/pytest
+test: setup standins lint ## Lint, type-check and run the test suite
+	$(BIN)/pytest -n 2 --dist loadfile
 
 lint: setup ## Formatter, linter, strict types and import directions
 	$(BIN)/ruff format --check .
@@ -49,5 +53,5 @@ soak: setup ## Kill and restart everything around the message log, for hours (MI
 	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)
 
 clean: ## Remove the virtualenvs, caches and the embedded servers' data
-	rm -rf $(VENV) $(BENCH_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(BENCH_VENV) $(STANDINS_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -47,12 +47,14 @@ class Database:
         }
         return cls(settings.database_url, {role: url for role, url in role_urls.items() if url})
 
-    def conninfo(self, role: Role) -> str:
+    def conninfo(self, role: Role, *, lock_timeout_ms: int | None = None) -> str:
         """libpq's connection string for `role`. The role is taken at log-in, so no statement can forget it."""
         params: dict[str, Any] = conninfo_to_dict(self.role_urls.get(role, self.url))
         options = [str(params.get("options") or "")]
         if role is not Role.OWNER and role not in self.role_urls:
             options.append(f"-c role={role}")
+        if lock_timeout_ms is not None:
+            options.append(f"-c lock_timeout={lock_timeout_ms:d}")
         params["options"] = " ".join(filter(None, options)) or None
         params.setdefault("application_name", self.application_name)
         params.setdefault("connect_timeout", 10)

@@ -4,6 +4,7 @@ Values come from the environment, then from `.env` in the working directory, the
 """
 
 import functools
+import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -15,6 +16,8 @@ from clientmgr.errors import SettingsError
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 HIDDEN = "********"
+# Of Spark's settings, as Spark itself knows them.
+_SECRET_NAME = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
@@ -98,6 +101,72 @@ class Settings(BaseSettings):
     alert_webhook_url: SecretWebUrl = Field(
         SecretStr(""),
         description="Told of each failed Dagster run, as JSON with a `text` for chats. Empty: only the log.",
+    )
+
+    # Spark
+    spark_master: str = Field(
+        "local[*]", description="Where Spark runs: local[*], spark://host:7077, yarn, k8s://https://host:443."
+    )
+    # Not SPARK_REMOTE: pyspark reads a variable of that name itself, and an empty one means Connect to it.
+    spark_connect_url: str = Field(
+        "", description="Spark Connect server, like sc://host:15002. Set: SPARK_MASTER does not count."
+    )
+    spark_conf: dict[str, str] = Field(
+        {}, description='More of Spark\'s own settings, as JSON: {"spark.executor.memory": "2g"}.'
+    )
+    spark_partitions: int = Field(
+        8,
+        ge=1,
+        le=10_000,
+        description="Tasks that a read of tenants, BigQuery or DynamoDB is cut into: a few per core.",
+    )
+    spark_postgres_reader: Literal["arrow", "jdbc"] = Field(
+        "arrow",
+        description="How Spark reads devices: Arrow over COPY, or JDBC for clusters that have the driver's jar.",
+    )
+
+    # Stores that we do not own
+    bigquery_project: str = Field(
+        "", description="Google Cloud project of the deleted contacts. Empty: there are none."
+    )
+    bigquery_deleted_contacts_table: str = Field(
+        "contacts.deleted_contacts", description="BigQuery table of deleted contacts: dataset.table."
+    )
+    bigquery_scratch_dataset: str = Field(
+        "",
+        description="Dataset for pages of deleted contacts while they are read. Empty: where BigQuery keeps results.",
+    )
+    bigquery_endpoint: str = Field("", description="URL of a BigQuery stand-in. Empty: Google's.")
+    bigquery_storage_endpoint: str = Field(
+        "", description="host:port of a BigQuery Storage stand-in, without TLS. Empty: Google's."
+    )
+
+    # Batch work
+    contact_deletion_page_size: int = Field(
+        1_000_000, ge=1, le=1_000_000, description="Deleted contacts taken from BigQuery at a time."
+    )
+    contact_deletion_overlap_hours: float = Field(
+        24.0, ge=0, description="How far behind its watermark BigQuery is read again, for rows that came late."
+    )
+    orphan_threshold_days: float = Field(
+        30.0, gt=0, description="A device without a contact for longer than this is an orphan."
+    )
+    orphan_batch_size: int = Field(5000, ge=1, le=50_000, description="Orphans deleted in one transaction.")
+    orphan_max_share: float = Field(
+        0.5, ge=0, le=1, description="A tenant that would lose more than this share of its devices is left alone."
+    )
+    orphan_guard_minimum: int = Field(
+        100, ge=0, description="Up to this many orphans a tenant may lose whatever their share."
+    )
+    orphan_excluded_customers: str = Field(
+        "", description="Customers whose orphans are never deleted: ids with commas between."
+    )
+    orphan_dry_run: bool = Field(False, description="Count the orphans that would be deleted, and delete none.")
+    orphan_attempts: int = Field(
+        3, ge=1, le=10, description="How often a customer whose orphans could not be deleted is tried."
+    )
+    sync_tolerance: float = Field(
+        0.01, ge=0, le=1, description="Share of devices that may differ from DynamoDB before a check complains."
     )
 
     # Processes and logs
@@ -276,14 +345,22 @@ class Settings(BaseSettings):
         values = {}
         for name in type(self).model_fields:
             value = getattr(self, name)
-            values[name.upper()] = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+            values[name.upper()] = _as_environment_value(value)
         return values
+
+
+def _as_environment_value(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
 def display_value(value: Any) -> str:
     """`value` as it may be shown to anyone: secrets and the passwords in URLs are hidden."""
     if isinstance(value, SecretStr):
         return HIDDEN if value.get_secret_value() else ""
+    if isinstance(value, dict):
+        return json.dumps({name: HIDDEN if _SECRET_NAME.search(name) else item for name, item in value.items()})
     text = str(value)
     if isinstance(value, str) and "://" in value:
         return hide_password(text)

@@ -1,8 +1,4 @@
-"""The Dagster code location: a thin shell around `clientmgr`. It never imports `streaming`."""
+"""The Dagster code location: a thin shell around `clientmgr`. It never imports `streaming`.
 
-import warnings
-
-import dagster as dg
-
-# Backfill policies have been in beta for years and are pinned with Dagster's version: no need to be told at each start.
-warnings.filterwarnings("ignore", category=dg.BetaWarning)
+Nor Dagster, right here: Spark's workers import `clientmgr_dagster.spark`, and Dagster takes seconds to import.
+"""

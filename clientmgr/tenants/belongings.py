@@ -33,10 +33,13 @@ ROWS: Final = (
     Rows("flippers"),
     Rows("dashboard_tenant_metrics"),
     Rows("dashboard_tenant_metrics_history"),
+    Rows("dashboard_tenant_metrics_staged"),
     Rows("orphan_candidates"),
+    Rows("orphan_candidates_staged"),
     Rows("orphan_searches"),
     Rows("orphan_deletion_results"),
     Rows("deleted_contacts"),
+    Rows("deleted_contacts_staged"),
     Rows("contact_deletion_watermarks"),
     Rows("batch_failures"),
 )

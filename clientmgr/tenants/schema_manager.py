@@ -109,6 +109,12 @@ class TenantSchemaManager:
             on_start(len(behind))
         return self._for_each(behind, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
+    def restore_missing(self, *, actor: str) -> list[TenantResult]:
+        """Create the schemas of tenants that are registered as active and have none; costs one query where all do."""
+        with self._connect() as connection:
+            missing = [CustomerId(row[0]) for row in connection.execute(_QUERIES["active_without_schema"])]
+        return [self.restore_missing_schema(customer_id, actor=actor) for customer_id in missing]
+
     def count_behind(self) -> int:
         """How many registered tenants are not at the newest version."""
         with self._connect() as connection:

@@ -77,3 +77,15 @@ def test_a_child_process_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch)
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
     assert load_settings() == settings
+
+
+def test_sparks_own_settings_are_json_and_their_secrets_are_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF", '{"spark.executor.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "hunter2"}')
+
+    settings = load_settings()
+
+    assert settings.spark_conf["spark.hadoop.fs.s3a.secret.key"] == "hunter2"
+    shown = {name: value for name, value, _ in settings.effective()}["SPARK_CONF"]
+    assert shown == f'{{"spark.executor.memory": "2g", "spark.hadoop.fs.s3a.secret.key": "{HIDDEN}"}}'
+    monkeypatch.setenv("SPARK_CONF", settings.environment()["SPARK_CONF"])
+    assert load_settings().spark_conf == settings.spark_conf

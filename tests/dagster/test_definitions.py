@@ -3,23 +3,46 @@
 import subprocess
 import sys
 
+import dagster as dg
+
 from clientmgr_dagster.definitions import defs
 
 
 def test_holds_exactly_these_definitions() -> None:
     repository = defs.get_repository_def()
-    assert {key.to_user_string() for key in repository.asset_graph.get_all_asset_keys()} == {
+    graph = repository.asset_graph
+    assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
+        "bigquery_deleted_contacts",
+        "contact_deletion_messages",
         "daemons/contact_deletion",
         "daemons/device_mapper_batch",
         "daemons/device_mapper_tx",
         "daemons/push_token_status",
         "daemons/republisher",
         "daemons/writer",
+        "dashboard_tenant_metrics",
+        "dashboard_tenant_metrics_history",
+        "deleted_contacts",
+        "devices",
+        "dynamodb_devices",
+        "orphan_candidates",
+        "orphan_deletions",
         "tenant_reconciliation",
         "tenant_schema",
     }
+    assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
+        "contact_deletion_messages:every_deletion_published",
+        "dashboard_tenant_metrics:every_tenant_counted",
+        "dashboard_tenant_metrics:schemas_at_head",
+        "dashboard_tenant_metrics:sync_within_tolerance",
+        "dashboard_tenant_metrics_history:history_complete",
+        "orphan_candidates:no_young_candidates",
+    }
     assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
         "account_deletion",
+        "contact_deletion_job",
+        "dashboard_job",
+        "orphan_deletion_job",
         "prune_event_log",
     }
     assert {sensor.name for sensor in repository.sensor_defs} == {
@@ -30,8 +53,43 @@ def test_holds_exactly_these_definitions() -> None:
         "tenant_drift_sensor",
         "tenant_registry_sensor",
     }
-    assert {schedule.name for schedule in repository.schedule_defs} == {"prune_event_log_schedule"}
-    assert set(repository.get_top_level_resources()) == {"tenants"}
+    assert {schedule.name for schedule in repository.schedule_defs} == {
+        "hourly_contact_deletion",
+        "nightly_dashboard",
+        "nightly_orphan_deletion",
+        "prune_event_log_schedule",
+    }
+    assert set(repository.get_top_level_resources()) == {"spark", "tenants"}
+
+
+def test_lineage_goes_from_the_stores_to_the_results() -> None:
+    graph = defs.get_repository_def().asset_graph
+    parents = {
+        key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
+        for key in graph.get_all_asset_keys()
+        if graph.get(key).group_name != "operations"
+    }
+    assert parents == {
+        "tenant_schema": set(),
+        "tenant_reconciliation": set(),
+        "devices": {"tenant_schema"},
+        "bigquery_deleted_contacts": set(),
+        "dynamodb_devices": set(),
+        "deleted_contacts": {"bigquery_deleted_contacts"},
+        "contact_deletion_messages": {"deleted_contacts"},
+        "orphan_candidates": {"devices"},
+        "orphan_deletions": {"orphan_candidates"},
+        "dashboard_tenant_metrics": {"devices", "dynamodb_devices"},
+        "dashboard_tenant_metrics_history": {"dashboard_tenant_metrics"},
+    }
+
+
+def test_a_chunk_of_tenants_is_one_run() -> None:
+    graph = defs.get_repository_def().asset_graph
+    for key in ("deleted_contacts", "contact_deletion_messages", "orphan_candidates", "orphan_deletions"):
+        policy = graph.get(dg.AssetKey(key)).backfill_policy
+        assert policy is not None
+        assert policy.max_partitions_per_run == 500, key
 
 
 def test_loads_in_a_fresh_interpreter_without_a_database() -> None:
@@ -40,3 +98,12 @@ def test_loads_in_a_fresh_interpreter_without_a_database() -> None:
         [sys.executable, "-W", "error::UserWarning", "-c", code], capture_output=True, text=True, check=False
     )
     assert result.returncode == 0, result.stderr
+
+
+def test_sparks_workers_do_not_import_dagster() -> None:
+    """They import what they run, once each: Dagster alone would take them seconds."""
+    code = (
+        "import sys; import clientmgr_dagster.spark.tenant_source, clientmgr_dagster.spark.results_writer; "
+        "sys.exit('dagster' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,1 @@
+"""Deleted contacts: from the customers' BigQuery table to messages for the contact-deletion worker."""

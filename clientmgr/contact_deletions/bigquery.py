@@ -1,0 +1,142 @@
+"""BigQuery as we use it: clients that also know a stand-in, and the query for a page of deleted contacts."""
+
+import contextlib
+import re
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from clientmgr.errors import SettingsError
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+
+if TYPE_CHECKING:
+    from google.cloud import bigquery, bigquery_storage
+
+# A server that is down makes Google's client try for ever.
+DEADLINE_S = 300.0
+# Should we be killed before we have removed it.
+EXPIRES = "OPTIONS (expiration_timestamp = TIMESTAMP_ADD(CURRENT_TIMESTAMP(), INTERVAL 6 HOUR))"
+_TABLE = re.compile(r"^[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+$")
+# Before any deletion there can be.
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class BigQueryAccess:
+    """How BigQuery is reached. With an endpoint it is a stand-in, which knows no credentials."""
+
+    project: str
+    endpoint: str = ""
+    storage_endpoint: str = ""
+    scratch_dataset: str = ""
+    """Where pages are put aside; empty: where BigQuery keeps the results of queries by itself."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "BigQueryAccess":
+        if not settings.bigquery_project:
+            raise SettingsError("BIGQUERY_PROJECT: expected the project of the deleted contacts, got nothing")
+        return cls(
+            settings.bigquery_project,
+            settings.bigquery_endpoint,
+            settings.bigquery_storage_endpoint,
+            settings.bigquery_scratch_dataset,
+        )
+
+    def client(self) -> "bigquery.Client":
+        from google.auth.credentials import AnonymousCredentials
+        from google.cloud import bigquery
+
+        if not self.endpoint:
+            return bigquery.Client(project=self.project)
+        return bigquery.Client(
+            project=self.project,
+            credentials=AnonymousCredentials(),
+            client_options={"api_endpoint": self.endpoint},
+        )
+
+    def storage_client(self) -> "bigquery_storage.BigQueryReadClient":
+        from google.cloud import bigquery_storage
+
+        if not self.storage_endpoint:
+            return bigquery_storage.BigQueryReadClient()
+        import grpc
+        from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
+
+        channel = grpc.insecure_channel(self.storage_endpoint, options=[("grpc.max_receive_message_length", -1)])
+        return bigquery_storage.BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=channel))
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """The last row of a page; the next page begins after it."""
+
+    customer_id: int
+    deleted_at: datetime
+    contact_id: int
+
+
+def bounds(watermarks: Mapping[CustomerId, datetime | None], overlap: timedelta) -> dict[CustomerId, datetime]:
+    """From where each customer is read: somewhat behind its watermark, for rows that came late."""
+    return {customer: BEGINNING if moment is None else moment - overlap for customer, moment in watermarks.items()}
+
+
+@contextlib.contextmanager
+def page_table(
+    access: BigQueryAccess,
+    table: str,
+    since: Mapping[CustomerId, datetime],
+    after: Position | None,
+    limit: int,
+) -> Iterator[str]:
+    """The next page, put aside by BigQuery in a table of its own: projects/…/datasets/…/tables/…
+
+    Storage Read has tables alone to offer, and reads a million rows while the REST interface reads some thousands.
+    """
+    from google.cloud.bigquery import TableReference
+    from google.cloud.bigquery.retry import DEFAULT_RETRY
+
+    client = access.client()
+    patience = DEFAULT_RETRY.with_timeout(DEADLINE_S)
+    aside = f"{access.project}.{access.scratch_dataset}.clientmgr_page_{uuid.uuid4().hex}"
+    query = page_query(table, since, after, limit)
+    if access.scratch_dataset:
+        query = f"CREATE TABLE `{aside}` {EXPIRES} AS {query}"
+    try:
+        job = client.query(query, timeout=DEADLINE_S, retry=patience, job_retry=None)
+        job.result(timeout=DEADLINE_S, max_results=1, retry=patience)
+        found = TableReference.from_string(aside) if access.scratch_dataset else job.destination
+        yield f"projects/{found.project}/datasets/{found.dataset_id}/tables/{found.table_id}"
+    finally:
+        if access.scratch_dataset:
+            client.delete_table(aside, not_found_ok=True, timeout=DEADLINE_S, retry=patience)
+        client.close()
+
+
+def page_query(table: str, since: Mapping[CustomerId, datetime], after: Position | None, limit: int) -> str:
+    if _TABLE.fullmatch(table) is None:
+        raise SettingsError(f"BIGQUERY_DELETED_CONTACTS_TABLE: expected dataset.table, got {table!r}")
+    wanted = " UNION ALL ".join(
+        f"SELECT {customer:d} AS customer_id, {_timestamp(moment)} AS since" for customer, moment in since.items()
+    )
+    rest = "" if after is None else f"AND {_after(after)}"
+    return f"""
+SELECT DISTINCT d.customer_id, d.contact_id, d.deleted_at
+FROM `{table}` AS d JOIN ({wanted}) AS wanted ON wanted.customer_id = d.customer_id
+WHERE d.deleted_at > wanted.since AND d.contact_id > 0 {rest}
+ORDER BY customer_id, deleted_at, contact_id
+LIMIT {limit:d}"""
+
+
+def _after(position: Position) -> str:
+    moment = _timestamp(position.deleted_at)
+    return (
+        f"(d.customer_id > {position.customer_id:d} OR (d.customer_id = {position.customer_id:d} AND "
+        f"(d.deleted_at > {moment} OR (d.deleted_at = {moment} AND d.contact_id > {position.contact_id:d}))))"
+    )
+
+
+def _timestamp(moment: datetime) -> str:
+    return f"TIMESTAMP '{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S.%f}+00:00'"

@@ -1,0 +1,245 @@
+"""Deletes orphans in bounded batches, each looked at again and audited; who fails is tried again, then reported."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+import psycopg
+from psycopg import Connection
+
+from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.database import Database, Role
+from clientmgr.devices.arrays import text_array
+from clientmgr.errors import ClientManagerError, is_permanent
+from clientmgr.logs import get_logger
+from clientmgr.orphans.policy import OrphanPolicy, Outcome
+from clientmgr.settings import Settings
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId, in_schema
+from clientmgr.tenants.registry import ensure_usable, find_tenant
+
+log = get_logger(__name__)
+
+_QUERIES = named_queries("batch/queries/orphans.sql")
+ACTION = "orphans.delete"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanResult:
+    """What became of one tenant's orphans in a run."""
+
+    customer_id: CustomerId
+    outcome: Outcome
+    candidates: int = 0
+    deleted: int = 0
+    spared: int = 0
+    """No longer orphans when they were looked at again."""
+    devices: int | None = None
+    """All that the tenant had, where the guard wanted to know."""
+    attempts: int = 1
+    error: str | None = None
+
+
+class OrphanDeletion:
+    """One run over some tenants. Killed and started again it goes on where it was."""
+
+    def __init__(
+        self, database: Database, settings: Settings, policy: OrphanPolicy, *, run_id: str, actor: str
+    ) -> None:
+        self._database = database
+        self._policy = policy
+        self._run_id = run_id
+        self._actor = actor
+        self._audit = AuditLogger.from_settings(settings)
+        self._connections = settings.tenant_connections
+        self._lock_timeout_ms = settings.tenant_lock_timeout_ms
+
+    def run(
+        self, customers: Iterable[CustomerId], *, on_result: Callable[[OrphanResult], None] = lambda _: None
+    ) -> list[OrphanResult]:
+        """Delete what may be deleted. A tenant that fails is a result like any other."""
+        wanted = sorted(set(customers))
+        workers = min(self._connections, len(wanted))
+        if not workers:
+            return []
+        with (
+            self._database.pool(Role.WRITER, size=workers, configure=self._configure) as pool,
+            ThreadPoolExecutor(workers) as executor,
+        ):
+
+            def work(customer_id: CustomerId) -> OrphanResult:
+                with pool.connection() as connection:
+                    result = self._one_tenant(connection, customer_id)
+                # On a connection of its own: the one before may be what failed.
+                with pool.connection() as connection:
+                    self._record(connection, result)
+                return result
+
+            results = []
+            for result in executor.map(work, wanted):
+                on_result(result)
+                results.append(result)
+        return results
+
+    def _one_tenant(self, connection: Connection[Any], customer_id: CustomerId) -> OrphanResult:
+        """All attempts at one tenant. What an attempt deleted before it failed stays deleted, and counts."""
+        total = OrphanResult(customer_id, Outcome.FAILED)
+        for attempt in range(1, self._policy.attempts + 1):
+            progress = _Progress()
+            try:
+                outcome = self._attempt(connection, customer_id, progress)
+            except (psycopg.Error, ClientManagerError) as error:
+                total = _added(total, progress, Outcome.FAILED, attempt, _in_a_line(error))
+                if is_permanent(error) or connection.closed or attempt == self._policy.attempts:
+                    log.warning("orphans not deleted", customer_id=customer_id, attempts=attempt, error=total.error)
+                    return total
+                time.sleep(self._policy.retry_pause_s * attempt)
+            else:
+                return _added(total, progress, outcome, attempt, None)
+        return total
+
+    def _attempt(self, connection: Connection[Any], customer_id: CustomerId, progress: "_Progress") -> Outcome:
+        policy = self._policy
+        if customer_id in policy.excluded:
+            return Outcome.EXCLUDED
+        tenant = find_tenant(connection, customer_id)
+        ensure_usable(customer_id, None if tenant is None else tenant.status)
+        counted = connection.execute(_QUERIES["count_candidates"], {"customer_id": customer_id}).fetchone()
+        if counted is None:
+            return Outcome.NOT_SEARCHED
+        progress.candidates = counted[0]
+        queries = _tenant_queries(customer_id)
+        if policy.needs_device_count(progress.candidates):
+            progress.devices = connection.execute(queries["count_devices"]).fetchall()[0][0]
+            if policy.is_guarded(progress.candidates, progress.devices):
+                return Outcome.GUARDED
+        orphaned_before = policy.orphaned_before(datetime.now(UTC))
+        if policy.dry_run:
+            still = {"customer_id": customer_id, "orphaned_before": orphaned_before}
+            progress.deleted = connection.execute(queries["count_orphans"], still).fetchall()[0][0]
+            progress.spared = progress.candidates - progress.deleted
+            return Outcome.DRY_RUN
+        while self._delete_batch(connection, customer_id, queries, orphaned_before, progress):
+            pass
+        return Outcome.DELETED
+
+    def _delete_batch(
+        self,
+        connection: Connection[Any],
+        customer_id: CustomerId,
+        queries: Mapping[str, str],
+        orphaned_before: datetime,
+        progress: "_Progress",
+    ) -> bool:
+        """Delete and audit some; False: none was left."""
+        with connection.transaction():
+            connection.execute(queries["lock_writes"], {"customer_id": customer_id})
+            chosen = {"customer_id": customer_id, "limit": self._policy.batch_size}
+            keys = connection.execute(_QUERIES["next_candidates"], chosen).fetchall()
+            if not keys:
+                return False
+            columns = {"customer_id": customer_id, **_key_columns(keys)}
+            deletion = connection.execute(queries["delete_orphans"], columns | {"orphaned_before": orphaned_before})
+            deleted: int = deletion.fetchall()[0][0]
+            connection.execute(_QUERIES["forget_candidates"], columns)
+            if deleted:
+                self._audit.append(connection, [self._audit_entry(customer_id, deleted)])
+        progress.deleted += deleted
+        progress.spared += len(keys) - deleted
+        return True
+
+    def _audit_entry(self, customer_id: CustomerId, deleted: int) -> AuditEntry:
+        details: dict[str, str | int] = {
+            "run_id": self._run_id,
+            "threshold_hours": int(self._policy.threshold.total_seconds() // 3600),
+        }
+        return AuditEntry(customer_id, self._actor, ACTION, "deleted", rows_affected=deleted, details=details)
+
+    def _record(self, connection: Connection[Any], result: OrphanResult) -> None:
+        connection.execute(
+            _QUERIES["record_result"],
+            {
+                "run_id": self._run_id,
+                "customer_id": result.customer_id,
+                "outcome": result.outcome,
+                "devices": result.devices,
+                "candidates": result.candidates,
+                # What a dry run would have deleted was not deleted.
+                "deleted": 0 if result.outcome is Outcome.DRY_RUN else result.deleted,
+                "spared": result.spared,
+                "attempts": result.attempts,
+                "error": result.error,
+            },
+        )
+
+    def _configure(self, connection: Connection[Any]) -> None:
+        connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What an attempt has done so far, kept when it fails."""
+
+    candidates: int = 0
+    deleted: int = 0
+    spared: int = 0
+    devices: int | None = None
+
+
+def record_searches(
+    connection: Connection[Any],
+    customers: Sequence[CustomerId],
+    *,
+    searched_at: datetime,
+    policy: OrphanPolicy,
+    run_id: str,
+) -> dict[CustomerId, int]:
+    """Remember that these tenants' orphans were looked for; returns how many candidates each has."""
+    rows = connection.execute(
+        _QUERIES["record_searches"],
+        {
+            "customers": list(customers),
+            "searched_at": searched_at,
+            "threshold_days": policy.threshold.total_seconds() / 86_400,
+            "run_id": run_id,
+        },
+    )
+    return {CustomerId(customer_id): count for customer_id, count in rows}
+
+
+def young_candidates(connection: Connection[Any]) -> dict[CustomerId, int]:
+    """Candidates that were not old enough when they were found, by customer: there must never be any."""
+    return {CustomerId(customer_id): count for customer_id, count in connection.execute(_QUERIES["young_candidates"])}
+
+
+def _tenant_queries(customer_id: CustomerId) -> dict[str, str]:
+    lock = named_queries("tenant/queries/devices.sql")["lock_writes"]
+    queries = {**named_queries("tenant/queries/orphans.sql"), "lock_writes": lock}
+    return {name: in_schema(sql, customer_id) for name, sql in queries.items()}
+
+
+def _key_columns(keys: Sequence[Sequence[str]]) -> dict[str, str]:
+    return {
+        "application_codes": text_array(application_code for application_code, _ in keys),
+        "client_ids": text_array(client_id for _, client_id in keys),
+    }
+
+
+def _added(total: OrphanResult, progress: _Progress, outcome: Outcome, attempt: int, error: str | None) -> OrphanResult:
+    return replace(
+        total,
+        outcome=outcome,
+        candidates=max(total.candidates, progress.candidates),
+        deleted=total.deleted + progress.deleted,
+        spared=total.spared + progress.spared,
+        devices=progress.devices,
+        attempts=attempt,
+        error=error,
+    )
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,64 @@
+"""Which orphans may be deleted: the threshold, who is left out, and the guard against a mistake. Pure."""
+
+import enum
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId, parse_customer_id
+
+
+class Outcome(enum.StrEnum):
+    """What became of a tenant's orphans."""
+
+    DELETED = "deleted"
+    DRY_RUN = "dry run"
+    EXCLUDED = "excluded"
+    GUARDED = "guarded"
+    """So many that it looks like a mistake: nothing was deleted, somebody has to look."""
+    NOT_SEARCHED = "not searched"
+    """Nobody has looked for its orphans yet."""
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanPolicy:
+    """What an operator allows."""
+
+    threshold: timedelta
+    max_share: float
+    guard_minimum: int
+    excluded: frozenset[CustomerId] = frozenset()
+    dry_run: bool = False
+    batch_size: int = 5000
+    attempts: int = 3
+    retry_pause_s: float = 1.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "OrphanPolicy":
+        return cls(
+            threshold=timedelta(days=settings.orphan_threshold_days),
+            max_share=settings.orphan_max_share,
+            guard_minimum=settings.orphan_guard_minimum,
+            excluded=parse_customers(settings.orphan_excluded_customers),
+            dry_run=settings.orphan_dry_run,
+            batch_size=settings.orphan_batch_size,
+            attempts=settings.orphan_attempts,
+        )
+
+    def orphaned_before(self, now: datetime) -> datetime:
+        """Who has had no contact since then, or longer, is an orphan."""
+        return now - self.threshold
+
+    def needs_device_count(self, candidates: int) -> bool:
+        """Whether the guard wants to know how many devices there are in all; counting them takes a while."""
+        return candidates > self.guard_minimum
+
+    def is_guarded(self, candidates: int, devices: int) -> bool:
+        return self.needs_device_count(candidates) and candidates > self.max_share * devices
+
+
+def parse_customers(text: str) -> frozenset[CustomerId]:
+    """Customer ids with commas between them."""
+    ids = (part.strip() for part in text.split(","))
+    return frozenset(parse_customer_id(one, field="ORPHAN_EXCLUDED_CUSTOMERS") for one in ids if one)

@@ -1,0 +1,86 @@
+"""`deleted_contacts` and `contact_deletion_messages`: from BigQuery, page by page, to the topic, in bulk."""
+
+import asyncio
+from datetime import timedelta
+
+import dagster as dg
+
+from clientmgr.broker.factory import open_broker
+from clientmgr.contact_deletions.bigquery import bounds
+from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
+from clientmgr.database import Role
+from clientmgr.devices.topics import CONTACT_DELETION
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.registry import TenantStatus, list_tenants
+from clientmgr_dagster.chunks import chart, chunk_policy, customers_of
+from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
+from clientmgr_dagster.spark.session import SparkResource
+
+GROUP = "contact_deletion"
+RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+
+
+@dg.asset(
+    deps=["bigquery_deleted_contacts"],
+    partitions_def=tenants_partitions,
+    backfill_policy=chunk_policy(),
+    group_name=GROUP,
+    kinds={"spark", "bigquery", "postgres"},
+    metadata={"dagster/table_name": "clientmgr.deleted_contacts"},
+    pool="spark",
+    retry_policy=RETRIES,
+    description="What customers deleted since their watermark, fetched in pages of CONTACT_DELETION_PAGE_SIZE.",
+)
+def deleted_contacts(
+    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """One query for a chunk of tenants, however many pages it has. Done again it finds the same and keeps it once."""
+    settings = tenants.settings
+    wanted = set(customers_of(context))
+    with tenants.database.connect(Role.READER) as connection:
+        active = [t.customer_id for t in list_tenants(connection, TenantStatus.ACTIVE) if t.customer_id in wanted]
+        since = bounds(watermarks(connection, active), timedelta(hours=settings.contact_deletion_overlap_hours))
+    fetch = DeletedContactsFetch(spark.spark_session, tenants.database, settings, since, context.run.run_id)
+    rows = 0
+    for page in fetch.pages():
+        rows += page.rows
+        context.log.info(f"page {page.number}: {page.rows} deleted contacts, {rows} so far")
+    with tenants.database.connect(Role.READER) as connection:
+        waiting = unpublished(connection, active)
+    _summarize(context, waiting, rows_in_bigquery=rows)
+    return dg.MaterializeResult(metadata={"rows_in_bigquery": rows, "waiting": sum(waiting.values())})
+
+
+@dg.asset(
+    deps=[deleted_contacts],
+    partitions_def=tenants_partitions,
+    backfill_policy=chunk_policy(),
+    group_name=GROUP,
+    kinds={"postgres"},
+    retry_policy=RETRIES,
+    description=f"Deletions published to `{CONTACT_DELETION}`; a customer's watermark moves with them.",
+)
+def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Publish what was found and is not yet published. Done again it publishes nothing."""
+
+    def tell(progress: Published) -> None:
+        context.log.info(f"customer {progress.customer_id}: {progress.messages} deletions published")
+
+    async def publish() -> dict[CustomerId, int]:
+        async with open_broker(tenants.settings, tenants.database) as broker:
+            overlap = timedelta(hours=tenants.settings.contact_deletion_overlap_hours)
+            return await publish_deletions(
+                broker, tenants.database, customers_of(context), overlap=overlap, on_progress=tell
+            )
+
+    published = asyncio.run(publish())
+    _summarize(context, published, topic=CONTACT_DELETION)
+    return dg.MaterializeResult(metadata={"messages": sum(published.values())})
+
+
+def _summarize(context: dg.AssetExecutionContext, counts: dict[CustomerId, int], **numbers: int | str) -> None:
+    """One chart for the run: in the materialisations it would be there once for each tenant."""
+    metadata = {"contacts": sum(counts.values()), "by_tenant": chart(counts, unit="contacts"), **numbers}
+    context.log_event(dg.AssetObservation(context.asset_key, metadata=metadata))

@@ -1,0 +1,22 @@
+"""What must hold of contact deletions."""
+
+import dagster as dg
+
+from clientmgr.contact_deletions.publishing import unpublished
+from clientmgr.database import Role
+from clientmgr_dagster.chunks import table
+from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages
+from clientmgr_dagster.resources import TenantsResource
+
+
+@dg.asset_check(asset=contact_deletion_messages, description="No deletion that was found waits to be published.")
+def every_deletion_published(tenants: TenantsResource) -> dg.AssetCheckResult:
+    with tenants.database.connect(Role.READER) as connection:
+        waiting = unpublished(connection)
+    rows = [{"customer": str(customer), "waiting": count} for customer, count in waiting.items()]
+    return dg.AssetCheckResult(
+        passed=not waiting,
+        # A run for other tenants may be about to publish them.
+        severity=dg.AssetCheckSeverity.WARN,
+        metadata={"waiting": sum(waiting.values()), "tenants": table(rows)},
+    )

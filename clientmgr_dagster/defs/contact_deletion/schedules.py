@@ -1,0 +1,35 @@
+"""Every hour: fetch and publish what customers deleted, all tenants, in chunks."""
+
+from collections.abc import Iterator
+
+import dagster as dg
+
+from clientmgr_dagster.chunks import requests_for_all
+from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.resources import TenantsResource
+
+contact_deletion_job = dg.define_asset_job(
+    "contact_deletion_job",
+    selection=dg.AssetSelection.assets(deleted_contacts, contact_deletion_messages),
+    description="Fetches what a chunk of tenants deleted in BigQuery, and publishes it.",
+)
+
+
+@dg.schedule(
+    job=contact_deletion_job,
+    cron_schedule="45 * * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="All tenants, every hour; skipped while BIGQUERY_PROJECT is not set.",
+)
+def hourly_contact_deletion(
+    context: dg.ScheduleEvaluationContext, tenants: TenantsResource
+) -> Iterator[dg.RunRequest | dg.SkipReason]:
+    keys = context.instance.get_dynamic_partitions("tenants")
+    if not tenants.settings.bigquery_project:
+        yield dg.SkipReason("BIGQUERY_PROJECT is not set: there is nothing to fetch deletions from")
+    elif not keys:
+        yield dg.SkipReason("there are no tenants")
+    else:
+        moment = context.scheduled_execution_time.isoformat()
+        yield from requests_for_all(keys, name="contact-deletion", moment=moment)

@@ -1,0 +1,1 @@
+"""Orphans: which devices have had no contact for too long, and their deletion."""

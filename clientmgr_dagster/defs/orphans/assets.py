@@ -1,0 +1,180 @@
+"""`orphan_candidates` and `orphan_deletions`: found by one Spark job for a chunk of tenants, then deleted in batches.
+
+One step computes both, so that a tenant that fails costs only itself: as two steps, the deletions of a whole chunk
+would be skipped because one of its tenants could not be read.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from clientmgr.batch_failures import failures_of
+from clientmgr.database import Role
+from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches
+from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
+from clientmgr.tenants.names import CustomerId
+from clientmgr_dagster.chunks import chart, chunk_policy, customers_of, failure_table, log_partitions, table
+from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.orphans import STEP, find_orphans
+from clientmgr_dagster.spark.session import SparkResource
+
+CANDIDATES, DELETIONS = "orphan_candidates", "orphan_deletions"
+ACTOR = "dagster:orphan_deletions"
+
+
+class OrphanConfig(dg.Config):
+    """What a run may do otherwise than the settings say; leave out what is to stay."""
+
+    threshold_days: float | None = None
+    max_share: float | None = None
+    dry_run: bool | None = None
+    exclude: str = ""
+    """More customers to leave out, with commas between."""
+
+    def policy(self, base: OrphanPolicy) -> OrphanPolicy:
+        return replace(
+            base,
+            threshold=base.threshold if self.threshold_days is None else timedelta(days=self.threshold_days),
+            max_share=base.max_share if self.max_share is None else self.max_share,
+            dry_run=base.dry_run if self.dry_run is None else self.dry_run,
+            excluded=base.excluded | parse_customers(self.exclude),
+        )
+
+
+@dg.multi_asset(
+    specs=[
+        dg.AssetSpec(
+            CANDIDATES,
+            deps=["devices"],
+            group_name="orphans",
+            kinds={"spark", "postgres"},
+            metadata={"dagster/table_name": "clientmgr.orphan_candidates"},
+            skippable=True,
+            description="Devices that have had no contact for longer than ORPHAN_THRESHOLD_DAYS.",
+        ),
+        dg.AssetSpec(
+            DELETIONS,
+            deps=[CANDIDATES],
+            group_name="orphans",
+            kinds={"postgres"},
+            metadata={"dagster/table_name": "clientmgr.orphan_deletion_results"},
+            skippable=True,
+            description="Candidates that still are orphans when looked at again, deleted in batches and audited.",
+        ),
+    ],
+    partitions_def=tenants_partitions,
+    backfill_policy=chunk_policy(),
+    can_subset=True,
+    pool="spark",
+    retry_policy=dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL),
+)
+def orphans(
+    context: dg.AssetExecutionContext, config: OrphanConfig, tenants: TenantsResource, spark: SparkResource
+) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
+    """Find, then delete. Only tenants that succeeded are materialised; the run fails when any did not, and says why."""
+    customers = customers_of(context)
+    policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
+    selected = {key.to_user_string() for key in context.selected_asset_keys}
+    failures: dict[CustomerId, str] = {}
+    if CANDIDATES in selected:
+        failures |= _find(context, tenants, spark, customers, policy)
+    if DELETIONS in selected:
+        searched = [customer for customer in customers if customer not in failures]
+        failures |= _delete(context, tenants, searched, policy)
+    if failures:
+        raise dg.Failure(
+            f"{len(failures)} of {len(customers)} tenants need somebody to look at them",
+            metadata={"tenants": failure_table(failures)},
+            # What can succeed on another attempt has had its attempts.
+            allow_retries=False,
+        )
+    yield from ()
+
+
+def _find(
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    customers: Sequence[CustomerId],
+    policy: OrphanPolicy,
+) -> dict[CustomerId, str]:
+    found_at = datetime.now(UTC)
+    find_orphans(
+        spark.spark_session,
+        tenants.database,
+        tenants.settings,
+        customers,
+        orphaned_before=policy.orphaned_before(found_at),
+        found_at=found_at,
+        run_id=context.run.run_id,
+    )
+    with tenants.database.connect(Role.WRITER) as connection:
+        failures = failures_of(connection, context.run.run_id, STEP)
+        readable = [customer for customer in customers if customer not in failures]
+        found = record_searches(connection, readable, searched_at=found_at, policy=policy, run_id=context.run.run_id)
+    log_partitions(context, CANDIDATES, ((customer, {"dagster/row_count": count}) for customer, count in found.items()))
+    context.log_event(
+        dg.AssetObservation(
+            CANDIDATES,
+            metadata={
+                "candidates": sum(found.values()),
+                "tenants": len(found),
+                "threshold_days": policy.threshold.total_seconds() / 86_400,
+                "by_tenant": chart(found, unit="candidates"),
+                "failed": failure_table(failures),
+            },
+        )
+    )
+    return failures
+
+
+def _delete(
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    customers: Sequence[CustomerId],
+    policy: OrphanPolicy,
+) -> dict[CustomerId, str]:
+    deletion = OrphanDeletion(tenants.database, tenants.settings, policy, run_id=context.run.run_id, actor=ACTOR)
+    results = deletion.run(customers)
+    log_partitions(context, DELETIONS, ((one.customer_id, _numbers(one)) for one in results if not _why(one)))
+    context.log_event(
+        dg.AssetObservation(
+            DELETIONS,
+            metadata={
+                "deleted": sum(one.deleted for one in results if one.outcome is Outcome.DELETED),
+                "dry_run": policy.dry_run,
+                "results": table(
+                    [{"customer": str(one.customer_id), **_numbers(one), "error": one.error} for one in results]
+                ),
+            },
+        )
+    )
+    return {one.customer_id: why for one in results if (why := _why(one))}
+
+
+def _numbers(result: OrphanResult) -> dict[str, int | str]:
+    return {
+        "outcome": result.outcome.value,
+        "candidates": result.candidates,
+        "deleted": result.deleted,
+        "spared": result.spared,
+    }
+
+
+def _why(result: OrphanResult) -> str:
+    """Why somebody has to look at this tenant; empty: nobody has to."""
+    match result.outcome:
+        case Outcome.FAILED:
+            return f"{result.error} (after {result.attempts} attempts)"
+        case Outcome.GUARDED:
+            return (
+                f"would lose {result.candidates} of {result.devices} devices: nothing was deleted. "
+                "Run it again with a higher max_share if that is right."
+            )
+        case Outcome.NOT_SEARCHED:
+            return "nobody has looked for its orphans yet: materialise orphan_candidates first"
+        case _:
+            return ""

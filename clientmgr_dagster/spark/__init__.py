@@ -1,0 +1,1 @@
+"""Spark: session, data sources, writer, and the transforms as plain functions. Only the session knows Dagster."""

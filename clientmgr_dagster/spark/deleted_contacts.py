@@ -1,0 +1,73 @@
+"""Deleted contacts from BigQuery with Spark: page by page into `deleted_contacts`, each page one job."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from clientmgr.contact_deletions.bigquery import BigQueryAccess, Position, page_table
+from clientmgr.database import Database, Role
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+from clientmgr_dagster.spark.bigquery_source import read_bigquery
+from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+
+STEP = "deleted_contacts"
+SCHEMA = "customer_id bigint, contact_id bigint, deleted_at timestamp"
+
+
+@dataclass(frozen=True, slots=True)
+class PageDone:
+    """A page that lies in `deleted_contacts` now."""
+
+    number: int
+    rows: int
+    last: Position | None
+
+
+@dataclass(frozen=True)
+class DeletedContactsFetch:
+    """What some customers deleted since then, one page after the other.
+
+    Killed after some pages it starts again from the watermarks: what is there already is not put in twice.
+    """
+
+    spark: SparkSession
+    database: Database
+    settings: Settings
+    since: Mapping[CustomerId, datetime]
+    run_id: str
+
+    def pages(self) -> Iterator[PageDone]:
+        """Fetch all of it; a page is done when it is given out."""
+        page = PageDone(0, 0, None)
+        while self.since:
+            page = self._fetch(page.number + 1, page.last)
+            yield page
+            if page.rows < self.settings.contact_deletion_page_size:
+                return
+
+    def _fetch(self, number: int, after: Position | None) -> PageDone:
+        settings, access = self.settings, BigQueryAccess.from_settings(self.settings)
+        table, size = settings.bigquery_deleted_contacts_table, settings.contact_deletion_page_size
+        with page_table(access, table, self.since, after, size) as aside:
+            # Kept: it is written, and then asked where it ended.
+            page = read_bigquery(self.spark, access, aside, SCHEMA, settings.spark_partitions).persist()
+            try:
+                write_results(
+                    page.withColumn("found_at", F.lit(datetime.now(UTC))),
+                    self.database.conninfo(Role.WRITER),
+                    ResultWrite("deleted_contacts", self.run_id, STEP, tuple(self.since)),
+                )
+                (end,) = page.agg(
+                    F.count("*").alias("rows"), F.max(F.struct("customer_id", "deleted_at", "contact_id")).alias("last")
+                ).collect()
+            finally:
+                page.unpersist()
+        if end.last is None:
+            return PageDone(number, 0, None)
+        # Spark gives times in the machine's zone and without saying so.
+        last = Position(end.last.customer_id, end.last.deleted_at.astimezone(UTC), end.last.contact_id)
+        return PageDone(number, end.rows, last)

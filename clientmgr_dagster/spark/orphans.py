@@ -1,0 +1,46 @@
+"""Finding orphans with Spark: one job for a chunk of tenants, the threshold applied inside PostgreSQL."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # as everybody calls it
+
+from clientmgr.database import Database, Role
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+from clientmgr_dagster.spark.device_columns import ERROR
+from clientmgr_dagster.spark.devices import read_devices
+from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+
+STEP = "orphan_candidates"
+
+
+def orphans(devices: DataFrame, orphaned_before: datetime, found_at: datetime) -> DataFrame:
+    """Devices without a contact since before then, as rows of `orphan_candidates`."""
+    return devices.filter(F.col("contact_id").isNull() & (F.col("orphaned_since") < F.lit(orphaned_before))).select(
+        "customer_id", "application_code", "client_id", "orphaned_since", F.lit(found_at).alias("found_at"), ERROR
+    )
+
+
+def find_orphans(
+    spark: SparkSession,
+    database: Database,
+    settings: Settings,
+    customers: Sequence[CustomerId],
+    *,
+    orphaned_before: datetime,
+    found_at: datetime,
+    run_id: str,
+) -> None:
+    """Put the tenants' orphans in `orphan_candidates`, in place of what was found before.
+
+    A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
+    """
+    columns = ["application_code", "client_id", "contact_id", "orphaned_since"]
+    devices = read_devices(spark, database, settings, customers, columns, failures_as_rows=True)
+    write_results(
+        orphans(devices, orphaned_before, found_at),
+        database.conninfo(Role.WRITER),
+        ResultWrite("orphan_candidates", run_id, STEP, tuple(customers)),
+    )

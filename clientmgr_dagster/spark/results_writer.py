@@ -1,0 +1,154 @@
+"""Spark's writer of result tables in PostgreSQL: Arrow over COPY, safe when tasks are tried again or run twice.
+
+A task's attempt copies its rows into the table's `…_staged` sibling under a name of its own and tells Spark that name.
+Rows count only when the driver has been told of all tasks: it then moves those of the named attempts, and of no others,
+in one transaction. What an attempt left that nobody names is removed by a later write.
+"""
+
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pyarrow.compute as pc
+from adbc_driver_postgresql import dbapi
+from psycopg import Connection
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
+
+from clientmgr.batch_failures import record_failures
+from clientmgr.errors import InvalidInputError, TransientError
+from clientmgr.sqlfiles import named_queries
+from clientmgr_dagster.spark.device_columns import CUSTOMER, ERROR
+from clientmgr_dagster.spark.registration import register_once
+
+FORMAT = "clientmgr_results"
+CONTROL_SCHEMA = "clientmgr"
+TARGETS = ("orphan_candidates", "deleted_contacts", "dashboard_tenant_metrics")
+
+
+@dataclass(frozen=True)
+class ResultWrite:
+    """Where rows go, and for whom. What these customers had there is replaced, unless the target adds to it."""
+
+    target: str
+    run_id: str
+    step: str
+    customers: tuple[int, ...]
+
+    def __post_init__(self) -> None:
+        if self.target not in TARGETS:
+            raise InvalidInputError("target", f"one of {', '.join(TARGETS)}", self.target)
+
+    def options(self) -> dict[str, str]:
+        customers = ",".join(map(str, self.customers))
+        return {"target": self.target, "run_id": self.run_id, "step": self.step, "customers": customers}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "ResultWrite":
+        customers = tuple(int(one) for one in options["customers"].split(",") if one)
+        return cls(options["target"], options["run_id"], options["step"], customers)
+
+
+@dataclass
+class Attempt(WriterCommitMessage):
+    """What one attempt at a task staged, and the tenants that it was told could not be read."""
+
+    attempt_id: str
+    rows: int
+    failures: dict[int, str] = field(default_factory=dict)
+
+
+class LostRowsError(TransientError):
+    """Staged rows are gone: the server crashed in between. The work is to be done again."""
+
+
+class ResultsWriter(DataSourceArrowWriter):
+    """Stages in tasks, moves on the driver."""
+
+    def __init__(self, conninfo: str, write: ResultWrite) -> None:
+        self._conninfo = conninfo
+        self._write = write
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
+        attempt = Attempt(uuid.uuid4().hex, 0)
+        with dbapi.connect(self._conninfo) as connection:
+            for batch in iterator:
+                rows = _without_failures(batch, attempt.failures)
+                if rows.num_rows:
+                    self._stage(connection, attempt, rows)
+            connection.commit()
+        return attempt
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        attempts = [message for message in messages if isinstance(message, Attempt)]
+        failures = {customer: error for attempt in attempts for customer, error in attempt.failures.items()}
+        with psycopg.connect(self._conninfo) as connection:
+            _move(connection, self._write, attempts, failures)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        attempts = [message.attempt_id for message in messages if isinstance(message, Attempt)]
+        with psycopg.connect(self._conninfo) as connection:
+            connection.execute(_queries(self._write)["forget"], {"attempts": attempts})
+
+    def _stage(self, connection: dbapi.Connection, attempt: Attempt, rows: pa.RecordBatch) -> None:
+        named = rows.append_column("attempt_id", pa.repeat(attempt.attempt_id, rows.num_rows))
+        with connection.cursor() as cursor:
+            cursor.adbc_ingest(f"{self._write.target}_staged", named, mode="append", db_schema_name=CONTROL_SCHEMA)
+        attempt.rows += rows.num_rows
+
+
+def results_writer(conninfo: str) -> type[DataSource]:
+    """The class to register; it holds the connection string, as `tenant_source`'s does."""
+
+    class ResultsSink(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return FORMAT
+
+        def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+            return ResultsWriter(conninfo, ResultWrite.from_options(self.options))
+
+    return ResultsSink
+
+
+def write_results(rows: DataFrame, conninfo: str, write: ResultWrite) -> None:
+    """Write all of it or nothing. Rows with an `error` are tenants that failed: their earlier results stay."""
+    register_once(rows.sparkSession, results_writer, conninfo)
+    rows.write.format(FORMAT).options(**write.options()).mode("append").save()
+
+
+def _without_failures(batch: pa.RecordBatch, failures: dict[int, str]) -> pa.RecordBatch:
+    """The rows that are results, without the column that tells them from failures, which are put aside."""
+    position = batch.schema.get_field_index(ERROR)
+    if position < 0:
+        return batch
+    errors = batch.column(position)
+    if errors.null_count < len(errors):
+        failed = batch.filter(pc.is_valid(errors))
+        failures.update(zip(failed.column(CUSTOMER).to_pylist(), failed.column(ERROR).to_pylist(), strict=True))
+        batch = batch.filter(pc.is_null(errors))
+    return batch.drop_columns([ERROR])
+
+
+def _move(connection: Connection[Any], write: ResultWrite, attempts: list[Attempt], failures: dict[int, str]) -> None:
+    queries = _queries(write)
+    named = {"attempts": [attempt.attempt_id for attempt in attempts]}
+    (staged,) = connection.execute(queries["staged"], named).fetchone() or (0,)
+    expected = sum(attempt.rows for attempt in attempts)
+    if staged != expected:
+        raise LostRowsError(f"{write.target}: {expected} rows were staged, {staged} are left")
+    scope = {"customers": sorted(set(write.customers) - failures.keys())}
+    if "clear" in queries:
+        connection.execute(queries["clear"], scope)
+    connection.execute(queries["move"], named | scope)
+    connection.execute(queries["forget"], named)
+    record_failures(connection, write.run_id, write.step, failures)
+
+
+def _queries(write: ResultWrite) -> Mapping[str, str]:
+    """`sql/batch/queries/<target>.sql`: staged, clear (where results are replaced), move, forget."""
+    return named_queries(f"batch/queries/{write.target}.sql")

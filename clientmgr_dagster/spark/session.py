@@ -1,0 +1,69 @@
+"""The Spark session, as a resource: on this machine, on a cluster or on Spark Connect, by settings alone."""
+
+import functools
+import os
+from typing import Any
+
+from dagster_pyspark import LazyPySparkResource
+from pydantic import Field
+from pyspark.sql import SparkSession
+
+from clientmgr.embedded.java import spark_environment
+from clientmgr.settings import Settings, load_settings
+
+APP_NAME = "client-manager"
+# What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.
+REDACTED = r"(?i)secret|password|passwd|token|access[.]?key|credential|_url\b"
+
+
+class SparkResource(LazyPySparkResource):
+    """A session that starts when it is first asked for. `spark_config` goes before the settings."""
+
+    spark_config: dict[str, Any] = Field(default_factory=dict)
+
+    @functools.cached_property
+    def settings(self) -> Settings:
+        return load_settings()
+
+    def _init_session(self) -> None:
+        if self._spark_session is None:
+            self._spark_session = start_session(self.settings, self.spark_config)
+
+
+def start_session(settings: Settings, more: dict[str, Any] | None = None) -> SparkSession:
+    """The session that the settings ask for; one that runs in this process already is taken as it is."""
+    if not settings.spark_connect_url:
+        # The JVM and the Python of local workers are started by this process, with its environment.
+        for name, value in spark_environment(settings).items():
+            if not os.environ.get(name):
+                os.environ[name] = value
+    builder = SparkSession.builder
+    for name, value in {**session_config(settings), **(more or {})}.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def session_config(settings: Settings) -> dict[str, str]:
+    """Spark's settings for ours. No credentials: those travel inside the data sources' classes."""
+    config = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.shuffle.partitions": str(settings.spark_partitions),
+    }
+    if settings.spark_connect_url:
+        config["spark.remote"] = settings.spark_connect_url
+    else:
+        config |= {
+            "spark.master": settings.spark_master,
+            "spark.app.name": APP_NAME,
+            "spark.log.level": "WARN",
+            "spark.redaction.regex": REDACTED,
+            "spark.sql.redaction.options.regex": REDACTED,
+            # Each run is a driver of its own: a UI for each would take one port after the other.
+            "spark.ui.enabled": "false",
+            "spark.sql.warehouse.dir": str(settings.data_dir.resolve() / "spark-warehouse"),
+        }
+        if settings.spark_master.startswith("local"):
+            # Nobody else is to reach it, and a machine's own name need not resolve.
+            config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return config | settings.spark_conf

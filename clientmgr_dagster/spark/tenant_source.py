@@ -1,0 +1,198 @@
+"""Spark's data source for tenants: Arrow batches over COPY, several tenants and ranges of pages packed into a task.
+
+The work is sent to the data: filters, columns and whole queries run inside PostgreSQL, and only what they leave
+travels. Where PostgreSQL is and who we are there is in the class that is registered, pickled with it; an option of the
+source would be shown in plans, logs and Spark's UI.
+"""
+
+import contextlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import adbc_driver_manager
+import psycopg
+import pyarrow as pa
+from adbc_driver_postgresql import dbapi
+from psycopg import sql
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition, IsNotNull
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema
+from clientmgr_dagster.spark import device_columns
+from clientmgr_dagster.spark.packing import Slice, TableSize, plan
+from clientmgr_dagster.spark.registration import register_once
+
+FORMAT = "clientmgr_tenants"
+LONGEST_ERROR = 500
+
+_SIZES = """
+SELECT wanted.customer_id, coalesce(c.relpages, 0)
+FROM unnest(%s::bigint []) AS wanted (customer_id)
+LEFT JOIN pg_namespace AS n ON n.nspname = 'tenant_' || wanted.customer_id
+LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = 'devices'
+ORDER BY wanted.customer_id
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is read of which tenants. Nothing in it is secret: it travels as options."""
+
+    customers: tuple[CustomerId, ...]
+    partitions: int
+    query: str = ""
+    """A query of `sql/tenant/queries/batch.sql`; empty: rows of `devices`."""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    failures_as_rows: bool = False
+    """A tenant that can't be read is a row with its `error`, and the others go on; otherwise the read fails."""
+
+    def options(self) -> dict[str, str]:
+        return {
+            "customers": ",".join(map(str, self.customers)),
+            "partitions": str(self.partitions),
+            "query": self.query,
+            "parameters": json.dumps(dict(self.parameters), default=str),
+            "failures": "rows" if self.failures_as_rows else "fail",
+        }
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "Request":
+        return cls(
+            customers=tuple(parse_customer_id(one) for one in options["customers"].split(",") if one),
+            partitions=int(options["partitions"]),
+            query=options["query"],
+            parameters=json.loads(options["parameters"]),
+            failures_as_rows=options["failures"] == "rows",
+        )
+
+
+@dataclass
+class Pack(InputPartition):
+    """What one task reads."""
+
+    slices: list[Slice]
+
+
+class TenantReader(DataSourceReader):
+    """Plans the packs on the driver and reads one of them in each task."""
+
+    def __init__(self, conninfo: str, request: Request, schema: StructType) -> None:
+        self._conninfo = conninfo
+        self._request = request
+        self._schema = schema
+        self._conditions: list[str] = []
+        self._customers = set(request.customers)
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # Spark's name
+        for condition in filters:
+            if condition == IsNotNull((device_columns.CUSTOMER,)):
+                continue  # every row has one
+            customers = device_columns.customers_of(condition)
+            text = None if self._request.query else device_columns.to_sql(condition)
+            if customers is not None:
+                self._customers &= customers
+            elif text is not None:
+                self._conditions.append(text)
+            else:
+                yield condition
+
+    def partitions(self) -> Sequence[Pack]:
+        with psycopg.connect(self._conninfo) as connection:
+            rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
+        tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
+        packs = plan(tables, self._request.partitions, sliceable=not self._request.query)
+        # Spark wants at least one partition, also where there is no tenant.
+        return [Pack(slices) for slices in packs] or [Pack([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        slices = cast(Pack, partition).slices
+        arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
+        with dbapi.connect(self._conninfo) as connection:
+            for one in slices:
+                try:
+                    for batch in self._batches(connection, one):
+                        yield batch.cast(arrow_schema)
+                except (adbc_driver_manager.Error, psycopg.Error) as error:
+                    if not self._request.failures_as_rows or not _still_answers(connection):
+                        raise
+                    yield _error_row(arrow_schema, one.customer_id, error)
+
+    def _batches(self, connection: dbapi.Connection, one: Slice) -> Iterator[pa.RecordBatch]:
+        with connection.cursor() as cursor:
+            cursor.execute(self._sql(one))
+            yield from cursor.fetch_record_batch()
+        connection.rollback()
+
+    def _sql(self, one: Slice) -> str:
+        names = self._schema.fieldNames()
+        if self._request.query:
+            return _query(self._request, one.customer_id, names)
+        conditions = [*self._conditions, *_page_conditions(one)]
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        columns = device_columns.select_list(names, one.customer_id)
+        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices{where}"
+
+
+def tenant_source(conninfo: str) -> type[DataSource]:
+    """The class to register. Made here and not importable, so that it is pickled with what it holds."""
+
+    class TenantSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return FORMAT
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return TenantReader(conninfo, Request.from_options(self.options), schema)
+
+    return TenantSource
+
+
+def read_tenants(spark: SparkSession, conninfo: str, request: Request, schema: str) -> DataFrame:
+    """The tenants' rows with `customer_id` before them. `schema` names the columns, and only those are fetched."""
+    register_once(spark, tenant_source, conninfo)
+    return spark.read.format(FORMAT).schema(schema).options(**request.options()).load()
+
+
+def _query(request: Request, customer_id: CustomerId, names: Sequence[str]) -> str:
+    text = in_schema(named_queries("tenant/queries/batch.sql")[request.query], customer_id).rstrip(";")
+    for name, value in {**request.parameters, "customer_id": customer_id}.items():
+        text = text.replace(f"%({name})s", sql.Literal(value).as_string())
+    columns = ", ".join(
+        device_columns.select_list([name], customer_id)
+        if name in (device_columns.CUSTOMER, device_columns.ERROR)
+        else f"q.{name}"
+        for name in names
+    )
+    return f"SELECT {columns} FROM ({text}) AS q"
+
+
+def _page_conditions(one: Slice) -> list[str]:
+    if one.is_whole:
+        return []
+    conditions = [f"ctid >= '({one.first_page:d},0)'::tid"]
+    if one.end_page is not None:
+        conditions.append(f"ctid < '({one.end_page:d},0)'::tid")
+    return conditions
+
+
+def _still_answers(connection: dbapi.Connection) -> bool:
+    """Whether it was the tenant that failed. A server that is gone fails the task, which Spark then tries again."""
+    with contextlib.suppress(adbc_driver_manager.Error):
+        connection.rollback()
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT 1")
+            cursor.fetchone()
+        connection.rollback()
+        return True
+    return False
+
+
+def _error_row(schema: pa.Schema, customer_id: CustomerId, error: Exception) -> pa.RecordBatch:
+    text = " ".join(str(error).split())[:LONGEST_ERROR] or type(error).__name__
+    values = {device_columns.CUSTOMER: customer_id, device_columns.ERROR: text}
+    return pa.RecordBatch.from_pylist([{name: values.get(name) for name in schema.names}], schema=schema)

@@ -1,0 +1,40 @@
+-- name: watermarks
+SELECT wanted.customer_id, w.deleted_at
+FROM unnest(%(customers)s::bigint []) AS wanted (customer_id)
+LEFT JOIN clientmgr.contact_deletion_watermarks AS w USING (customer_id)
+ORDER BY wanted.customer_id;
+
+-- name: unpublished
+SELECT customer_id, count(*) FROM clientmgr.deleted_contacts
+WHERE published_at IS NULL AND (customer_id = ANY(%(customers)s::bigint []) OR %(customers)s::bigint [] IS NULL)
+GROUP BY customer_id ORDER BY customer_id;
+
+-- name: take
+-- In the order of deletion, so that the watermark has nothing unpublished behind it. Locked: two who publish the same
+-- customer's deletions wait for each other, and the second finds nothing left.
+SELECT contact_id, deleted_at FROM clientmgr.deleted_contacts
+WHERE customer_id = %(customer_id)s AND published_at IS NULL
+ORDER BY deleted_at, contact_id
+LIMIT %(limit)s
+FOR UPDATE;
+
+-- name: mark_published
+UPDATE clientmgr.deleted_contacts AS d SET published_at = now()
+FROM unnest(%(contact_ids)s::bigint [], %(deleted_ats)s::timestamptz []) AS done (contact_id, deleted_at)
+WHERE d.customer_id = %(customer_id)s AND (d.contact_id, d.deleted_at) = (done.contact_id, done.deleted_at);
+
+-- name: move_watermark
+INSERT INTO clientmgr.contact_deletion_watermarks AS w (customer_id, deleted_at, published)
+VALUES (%(customer_id)s, %(deleted_at)s, %(published)s)
+-- Rows that came late are behind it.
+ON CONFLICT (customer_id) DO UPDATE SET
+    deleted_at = greatest(w.deleted_at, excluded.deleted_at),
+    published = w.published + excluded.published,
+    updated_at = now();
+
+-- name: forget_published
+-- What is this far behind the watermark is not read again.
+DELETE FROM clientmgr.deleted_contacts AS d
+USING clientmgr.contact_deletion_watermarks AS w
+WHERE d.customer_id = %(customer_id)s AND w.customer_id = d.customer_id AND d.published_at IS NOT NULL
+    AND d.deleted_at <= w.deleted_at - make_interval(secs => %(overlap_seconds)s);

@@ -1,0 +1,55 @@
+-- name: record_searches
+INSERT INTO clientmgr.orphan_searches (customer_id, searched_at, threshold_days, candidates, run_id)
+SELECT wanted.customer_id, %(searched_at)s, %(threshold_days)s, count(c.customer_id), %(run_id)s
+FROM unnest(%(customers)s::bigint []) AS wanted (customer_id)
+LEFT JOIN clientmgr.orphan_candidates AS c USING (customer_id)
+GROUP BY wanted.customer_id
+ON CONFLICT (customer_id) DO UPDATE SET
+    searched_at = excluded.searched_at,
+    threshold_days = excluded.threshold_days,
+    candidates = excluded.candidates,
+    run_id = excluded.run_id
+RETURNING customer_id, candidates;
+
+-- name: count_candidates
+-- No row: nobody has looked.
+SELECT (SELECT count(*) FROM clientmgr.orphan_candidates AS c WHERE c.customer_id = s.customer_id)
+FROM clientmgr.orphan_searches AS s WHERE s.customer_id = %(customer_id)s;
+
+-- name: next_candidates
+SELECT application_code, client_id FROM clientmgr.orphan_candidates
+WHERE customer_id = %(customer_id)s
+ORDER BY application_code, client_id
+LIMIT %(limit)s;
+
+-- name: forget_candidates
+DELETE FROM clientmgr.orphan_candidates AS c
+USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS done (application_code, client_id)
+WHERE c.customer_id = %(customer_id)s
+    AND (c.application_code, c.client_id) = (done.application_code, done.client_id);
+
+-- name: record_result
+INSERT INTO clientmgr.orphan_deletion_results
+    (run_id, customer_id, outcome, devices, candidates, deleted, spared, attempts, error)
+VALUES (
+    %(run_id)s, %(customer_id)s, %(outcome)s, %(devices)s, %(candidates)s, %(deleted)s, %(spared)s, %(attempts)s,
+    %(error)s
+)
+-- A run that Dagster tried again has one result: the last outcome, and all that it deleted.
+ON CONFLICT (run_id, customer_id) DO UPDATE SET
+    outcome = excluded.outcome,
+    devices = excluded.devices,
+    candidates = greatest(orphan_deletion_results.candidates, excluded.candidates),
+    deleted = orphan_deletion_results.deleted + excluded.deleted,
+    spared = orphan_deletion_results.spared + excluded.spared,
+    attempts = orphan_deletion_results.attempts + excluded.attempts,
+    error = excluded.error,
+    finished_at = now();
+
+-- name: young_candidates
+-- Candidates that should not be: not old enough, by the threshold of the search that found them.
+SELECT c.customer_id, count(*)
+FROM clientmgr.orphan_candidates AS c
+JOIN clientmgr.orphan_searches AS s USING (customer_id)
+WHERE c.orphaned_since > c.found_at - make_interval(secs => s.threshold_days * 86400)
+GROUP BY c.customer_id ORDER BY c.customer_id;

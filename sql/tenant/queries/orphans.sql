@@ -1,0 +1,29 @@
+-- name: delete_orphans
+-- Looks again at each: one that has a contact by now, or had one meanwhile, is spared. The tombstone stands at the last
+-- that was heard of the device, so that late news can't bring it back and a new life can.
+WITH gone AS (
+    DELETE FROM :"schema".devices AS d
+    USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS candidate (application_code, client_id)
+    WHERE (d.application_code, d.client_id) = (candidate.application_code, candidate.client_id)
+        AND d.contact_id IS NULL AND d.orphaned_since < %(orphaned_before)s
+    RETURNING d.application_code, d.client_id, d.last_seen_version
+),
+
+buried AS (
+    INSERT INTO :"schema".device_tombstones AS t (application_code, client_id, deleted_version)
+    SELECT application_code, client_id, last_seen_version FROM gone
+    ON CONFLICT (application_code, client_id) DO UPDATE
+        SET deleted_version = excluded.deleted_version, recorded_at = now()
+        WHERE t.deleted_version < excluded.deleted_version
+)
+
+SELECT count(*) FROM gone;
+
+-- name: count_orphans
+SELECT count(*)
+FROM clientmgr.orphan_candidates AS c
+JOIN :"schema".devices AS d USING (application_code, client_id)
+WHERE c.customer_id = %(customer_id)s AND d.contact_id IS NULL AND d.orphaned_since < %(orphaned_before)s;
+
+-- name: count_devices
+SELECT count(*) FROM :"schema".devices;

@@ -1,0 +1,208 @@
+"""Deleting orphans: only what still is one, in batches, audited; a tenant that fails costs only itself."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from clientmgr.audit import read_log
+from clientmgr.database import Database, Role
+from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches, young_candidates
+from clientmgr.orphans.policy import OrphanPolicy, Outcome
+from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.schema_manager import TenantSchemaManager
+
+ONE, TWO = CustomerId(1), CustomerId(2)
+POLICY = OrphanPolicy(timedelta(days=30), max_share=0.9, guard_minimum=5, batch_size=4, retry_pause_s=0.001)
+
+DEVICES = """
+INSERT INTO "tenant_{customer}".devices (application_code, client_id, contact_id, orphaned_since, last_seen_version)
+SELECT 'A', 'c' || n, CASE WHEN n > {orphans} THEN n END,
+    CASE WHEN n <= {orphans} THEN now() - interval '40 days' END, 1000 + n
+FROM generate_series(1, {devices}) AS n
+"""
+FIND = """
+INSERT INTO clientmgr.orphan_candidates
+SELECT {customer}, application_code, client_id, orphaned_since, now()
+FROM "tenant_{customer}".devices WHERE contact_id IS NULL
+"""
+
+
+class Rig:
+    """Two tenants, their orphans found."""
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        self.database, self.settings = database, settings
+        TenantSchemaManager(database, settings).activate([ONE, TWO], actor="test")
+
+    def fill(self, customer: int, *, devices: int = 20, orphans: int = 10) -> None:
+        self.query(DEVICES.format(customer=customer, devices=devices, orphans=orphans))
+        self.query(FIND.format(customer=customer))
+        with self.database.connect(Role.WRITER) as connection:
+            now = datetime.now(UTC)
+            record_searches(connection, [CustomerId(customer)], searched_at=now, policy=POLICY, run_id="search")
+
+    def run(self, *customers: CustomerId, policy: OrphanPolicy = POLICY, run_id: str = "r") -> list[OrphanResult]:
+        return OrphanDeletion(self.database, self.settings, policy, run_id=run_id, actor="test").run(customers)
+
+    def clients(self, customer: int) -> set[str]:
+        return {row[0] for row in self.query(f'SELECT client_id FROM "tenant_{customer}".devices')}
+
+    def query(self, sql: str) -> list[tuple[Any, ...]]:
+        with self.database.connect(Role.OWNER, autocommit=True) as connection:
+            cursor = connection.execute(sql.encode())
+            return cursor.fetchall() if cursor.description is not None else []
+
+
+@pytest.fixture
+def rig(database: Database, settings_for: Callable[[Database], Settings]) -> Rig:
+    settings = settings_for(database).model_copy(update={"tenant_connections": 2, "tenant_lock_timeout_ms": 100})
+    return Rig(database, settings)
+
+
+def test_orphans_are_deleted_in_batches_with_tombstones_and_audited(rig: Rig) -> None:
+    rig.fill(ONE)
+
+    (result,) = rig.run(ONE)
+
+    assert result == OrphanResult(ONE, Outcome.DELETED, candidates=10, deleted=10, devices=20)
+    assert rig.clients(ONE) == {f"c{n}" for n in range(11, 21)}
+    assert rig.query('SELECT client_id, deleted_version FROM "tenant_1".device_tombstones ORDER BY 2') == [
+        (f"c{n}", 1000 + n) for n in range(1, 11)
+    ]
+    with rig.database.connect(Role.READER) as connection:
+        records = list(read_log(connection, customer_id=ONE, action="orphans.delete", oldest_first=True))
+    assert [record.rows_affected for record in records] == [4, 4, 2]
+    assert rig.query("SELECT count(*) FROM clientmgr.orphan_candidates") == [(0,)]
+    assert rig.query("SELECT outcome, candidates, deleted, spared FROM clientmgr.orphan_deletion_results") == [
+        ("deleted", 10, 10, 0)
+    ]
+
+
+def test_who_is_no_orphan_any_more_is_spared(rig: Rig) -> None:
+    rig.fill(ONE)
+    rig.query("""UPDATE "tenant_1".devices SET contact_id = 5, orphaned_since = NULL WHERE client_id = 'c1'""")
+    rig.query("""UPDATE "tenant_1".devices SET orphaned_since = now() WHERE client_id = 'c2'""")
+    rig.query("""DELETE FROM "tenant_1".devices WHERE client_id = 'c3'""")
+
+    (result,) = rig.run(ONE)
+
+    assert (result.deleted, result.spared) == (7, 3)
+    assert {"c1", "c2"} <= rig.clients(ONE)
+
+
+def test_running_again_deletes_and_audits_nothing_more(rig: Rig) -> None:
+    rig.fill(ONE)
+    rig.run(ONE)
+
+    (again,) = rig.run(ONE, run_id="again")
+
+    assert (again.outcome, again.deleted) == (Outcome.DELETED, 0)
+    assert rig.query("SELECT sum(rows_affected) FROM clientmgr.audit_log WHERE action = 'orphans.delete'") == [(10,)]
+
+
+def test_a_dry_run_tells_and_deletes_nothing(rig: Rig) -> None:
+    rig.fill(ONE)
+    rig.query("""UPDATE "tenant_1".devices SET orphaned_since = now() WHERE client_id = 'c2'""")
+
+    (result,) = rig.run(ONE, policy=replace(POLICY, dry_run=True))
+
+    assert (result.outcome, result.deleted, result.spared) == (Outcome.DRY_RUN, 9, 1)
+    assert len(rig.clients(ONE)) == 20
+    assert rig.query("SELECT outcome, deleted FROM clientmgr.orphan_deletion_results") == [("dry run", 0)]
+
+
+def test_an_excluded_customer_is_left_alone(rig: Rig) -> None:
+    rig.fill(ONE)
+
+    (result,) = rig.run(ONE, policy=replace(POLICY, excluded=frozenset({ONE})))
+
+    assert result.outcome is Outcome.EXCLUDED
+    assert len(rig.clients(ONE)) == 20
+
+
+def test_a_tenant_that_would_lose_too_much_is_left_alone_and_the_others_are_not(rig: Rig) -> None:
+    rig.fill(ONE, devices=10, orphans=10)
+    rig.fill(TWO)
+
+    guarded, other = rig.run(ONE, TWO)
+
+    assert (guarded.outcome, guarded.candidates, guarded.devices) == (Outcome.GUARDED, 10, 10)
+    assert len(rig.clients(ONE)) == 10
+    assert other.outcome is Outcome.DELETED
+
+
+def test_a_tenant_nobody_looked_at_is_said_to_be_so(rig: Rig) -> None:
+    (result,) = rig.run(ONE)
+
+    assert result.outcome is Outcome.NOT_SEARCHED
+
+
+def test_a_locked_tenant_is_tried_again_reported_and_costs_the_others_nothing(rig: Rig) -> None:
+    rig.fill(ONE)
+    rig.fill(TWO)
+    with rig.database.connect(Role.OWNER) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(-1)")
+
+        locked, other = rig.run(ONE, TWO)
+
+    assert (locked.outcome, locked.attempts) == (Outcome.FAILED, 3)
+    assert "lock timeout" in str(locked.error)
+    assert other.deleted == 10
+    assert len(rig.query("SELECT error FROM clientmgr.orphan_deletion_results WHERE outcome = 'failed'")) == 1
+
+    (later,) = rig.run(ONE)
+    assert later.deleted == 10
+    assert rig.query(
+        "SELECT outcome, deleted, attempts FROM clientmgr.orphan_deletion_results WHERE customer_id = 1"
+    ) == [("deleted", 10, 4)]
+
+
+def test_a_deleted_tenant_is_a_failure_that_is_not_tried_again(rig: Rig) -> None:
+    TenantSchemaManager(rig.database, rig.settings).delete(ONE, actor="test")
+
+    (result,) = rig.run(ONE)
+
+    assert (result.outcome, result.attempts) == (Outcome.FAILED, 1)
+    assert "deleted" in str(result.error)
+
+
+def test_killed_between_two_batches_it_goes_on_where_it_was(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.fill(ONE)
+    batches = iter([True, True, False])
+    original = OrphanDeletion._delete_batch
+
+    def dying(self: OrphanDeletion, *arguments: Any) -> bool:
+        if not next(batches):
+            raise KeyboardInterrupt
+        return original(self, *arguments)
+
+    monkeypatch.setattr(OrphanDeletion, "_delete_batch", dying)
+    with pytest.raises(KeyboardInterrupt):
+        rig.run(ONE)
+    monkeypatch.undo()
+    assert len(rig.clients(ONE)) == 12
+
+    (result,) = rig.run(ONE)
+
+    assert result.deleted == 2
+    assert rig.query("SELECT sum(rows_affected) FROM clientmgr.audit_log WHERE action = 'orphans.delete'") == [(10,)]
+
+
+def test_a_candidate_that_was_too_young_when_it_was_found_is_noticed(rig: Rig) -> None:
+    rig.fill(ONE)
+    with rig.database.connect(Role.READER) as connection:
+        assert young_candidates(connection) == {}
+    rig.query(
+        "UPDATE clientmgr.orphan_candidates SET orphaned_since = found_at - interval '29 days' WHERE client_id = 'c1'"
+    )
+
+    with rig.database.connect(Role.READER) as connection:
+        assert young_candidates(connection) == {ONE: 1}
+
+
+def test_no_tenants_is_no_work(rig: Rig) -> None:
+    assert rig.run() == []

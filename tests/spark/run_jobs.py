@@ -1,0 +1,31 @@
+"""The batch work as a program of its own, for tests that run it elsewhere: `python -m tests.spark.run_jobs CUSTOMER…`.
+
+Where Spark runs is in the settings.
+"""
+
+import sys
+from datetime import UTC, datetime, timedelta
+
+from clientmgr.database import Database
+from clientmgr.settings import load_settings
+from clientmgr.tenants.names import parse_customer_id
+from clientmgr_dagster.spark.metrics import collect_metrics
+from clientmgr_dagster.spark.orphans import find_orphans
+from clientmgr_dagster.spark.session import start_session
+
+
+def main() -> None:
+    settings = load_settings()
+    database = Database.from_settings(settings)
+    customers = [parse_customer_id(text) for text in sys.argv[1:]]
+    spark = start_session(settings)
+    now = datetime.now(UTC)
+    before = now - timedelta(days=30)
+    run = "elsewhere"
+    find_orphans(spark, database, settings, customers, orphaned_before=before, found_at=now, run_id=run)
+    collect_metrics(spark, database, settings, customers, orphaned_before=before, collected_at=now, run_id=run)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""The same jobs on a real cluster of two workers and through Spark Connect, chosen by settings alone: same results."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from clientmgr.settings import Settings, load_settings
+from tests.spark.cluster import Cluster, running_cluster
+from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
+
+CANDIDATES = """
+SELECT customer_id, application_code, client_id, orphaned_since FROM clientmgr.orphan_candidates ORDER BY 1, 2, 3
+"""
+REFERENCE = """
+SELECT {customer}, application_code, client_id, orphaned_since FROM "tenant_{customer}".devices
+WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days' ORDER BY 2, 3
+"""
+METRICS = "SELECT customer_id, status, devices, contacts FROM clientmgr.dashboard_tenant_metrics ORDER BY customer_id"
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Six JVMs, for a minute or three: when asked for."""
+    if not os.environ.get("CLUSTER_TESTS"):
+        pytest.skip("a Spark cluster takes minutes to test: CLUSTER_TESTS=1 does it")
+    folder = tmp_path_factory.mktemp("cluster")
+    with running_cluster(folder, load_settings(data_dir=folder)) as cluster:
+        yield cluster
+
+
+def run_jobs(settings: Settings, *customers: int) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.spark.run_jobs", *map(str, customers)],
+        env={**os.environ, **settings.environment()},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def check_results(tenants: Tenants) -> None:
+    expected = [row for customer in (ORDINARY, HUGE) for row in tenants.query(REFERENCE.format(customer=customer))]
+    assert tenants.query(CANDIDATES) == expected
+    assert len(expected) > 300
+    ((contacts,),) = tenants.query('SELECT count(DISTINCT contact_id) FROM "tenant_12".devices')
+    assert tenants.query(METRICS)[1:] == [
+        (HUGE, "ok", 2000, contacts),
+        (EMPTY, "ok", 0, 0),
+        (BROKEN, "failed", None, None),
+    ]
+    assert tenants.query("SELECT customer_id FROM clientmgr.batch_failures") == [(BROKEN,)]
+
+
+@pytest.mark.parametrize("how", ["as its driver", "through Spark Connect"])
+def test_two_workers_give_the_same_results(how: str, cluster: Cluster, settings: Settings, tenants: Tenants) -> None:
+    everybody = tenants.make_all(huge=2000)
+    where = (
+        {"spark_connect_url": cluster.start_connect_server()}
+        if how == "through Spark Connect"
+        else {
+            "spark_master": cluster.master,
+            "spark_conf": {"spark.executor.memory": "512m", "spark.driver.host": "127.0.0.1"},
+        }
+    )
+
+    run_jobs(settings.model_copy(update=where), *everybody)
+
+    check_results(tenants)

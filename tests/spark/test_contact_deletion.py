@@ -1,0 +1,225 @@
+"""Contact deletion from BigQuery to the topic: pages, watermarks, late rows, nothing lost and nothing twice."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.contact_deletions.bigquery import Position, page_query
+from clientmgr.contact_deletions.publishing import deletion_message, publish_deletions, watermarks
+from clientmgr.database import Database, Role
+from clientmgr.devices.topics import CONTACT_DELETION
+from clientmgr.errors import SettingsError
+from clientmgr.settings import Settings
+from clientmgr.standins.bigquery import BigQueryStandIn
+from clientmgr.tenants.names import CustomerId
+from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
+from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_deletion
+from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.session import SparkResource
+from tests.spark.calling import passes, requests_of
+from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
+from tests.streaming.rig import read_topic
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+TABLE = "contacts.deleted_contacts"
+OVERLAP = timedelta(hours=24)
+
+
+@pytest.fixture
+def instance() -> Iterator[dg.DagsterInstance]:
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions("tenants", [str(ORDINARY), str(HUGE), str(EMPTY)])
+        yield instance
+
+
+@pytest.fixture
+def bigquery(
+    bigquery_stand_in: BigQueryStandIn, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> BigQueryStandIn:
+    """The table of deleted contacts, empty, and the environment that assets read."""
+    columns = "customer_id INT64, contact_id INT64, deleted_at TIMESTAMP"
+    bigquery_stand_in.execute(f"CREATE OR REPLACE TABLE {TABLE} ({columns})")
+    overrides: dict[str, Any] = {**bigquery_stand_in.settings, "contact_deletion_page_size": 400}
+    for name, value in settings.model_copy(update=overrides).environment().items():
+        monkeypatch.setenv(name, value)
+    return bigquery_stand_in
+
+
+def add(bigquery: BigQueryStandIn, customer: int, first: int, last: int, *, day: int = 0) -> None:
+    """Contacts that the customer deleted, a second apart."""
+    bigquery.execute(
+        f"""INSERT INTO {TABLE} SELECT {customer}, n,
+            TIMESTAMP_ADD(TIMESTAMP '{START + timedelta(days=day):%Y-%m-%d} 00:00:00+00:00', INTERVAL n SECOND)
+        FROM UNNEST(GENERATE_ARRAY({first}, {last})) AS n"""
+    )
+
+
+def materialize(instance: dg.DagsterInstance, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        assets or [deleted_contacts, contact_deletion_messages],
+        instance=instance,
+        resources={"tenants": TenantsResource(), "spark": SparkResource()},
+        tags={
+            "dagster/asset_partition_range_start": str(ORDINARY),
+            "dagster/asset_partition_range_end": str(EMPTY),
+        },
+    )
+
+
+def published(database: Database) -> list[tuple[int, int]]:
+    messages = [json.loads(one.data) for one in read_topic(database, CONTACT_DELETION)]
+    assert len({one["eventId"] for one in messages}) == len(messages)
+    return sorted((one["customerId"], one["contactId"]) for one in messages)
+
+
+def test_deletions_come_in_pages_and_are_published_once(
+    spark: SparkSession, bigquery: BigQueryStandIn, database: Database, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE, EMPTY)
+    add(bigquery, ORDINARY, 1, 30)
+    add(bigquery, HUGE, 1, 500)
+    add(bigquery, 99, 1, 5)  # nobody's customer of ours
+    bigquery.execute(f"INSERT INTO {TABLE} SELECT * FROM {TABLE} WHERE customer_id = {ORDINARY}")  # twice in there
+
+    result = materialize(instance)
+
+    expected = [(ORDINARY, n) for n in range(1, 31)] + [(HUGE, n) for n in range(1, 501)]
+    assert published(database) == expected
+    metadata = result.asset_materializations_for_node("deleted_contacts")[0].metadata
+    assert metadata["rows_in_bigquery"].value == 530
+    with database.connect(Role.READER) as connection:
+        assert watermarks(connection, [ORDINARY, HUGE, EMPTY]) == {
+            ORDINARY: START + timedelta(seconds=30),
+            HUGE: START + timedelta(seconds=500),
+            EMPTY: None,
+        }
+    assert passes(every_deletion_published)
+
+    # A day later: new ones, and one that came late, from before the watermark.
+    add(bigquery, ORDINARY, 31, 40, day=1)
+    add(bigquery, HUGE, 20_000, 20_000)
+    bigquery.execute(f"INSERT INTO {TABLE} VALUES ({ORDINARY}, 777, TIMESTAMP '2025-12-31 23:00:00+00:00')")
+    materialize(instance)
+    materialize(instance)
+
+    more = [*((ORDINARY, n) for n in range(31, 41)), (ORDINARY, 777), (HUGE, 20_000)]
+    assert published(database) == sorted(expected + more)
+    ((kept,),) = tenants.query(f"SELECT count(*) FROM clientmgr.deleted_contacts WHERE customer_id = {ORDINARY}")
+    assert kept == 10, "what is a day behind the watermark is not read again, and not kept"
+
+
+def test_a_page_that_was_fetched_and_not_published_is_published_by_the_next_run(
+    spark: SparkSession, bigquery: BigQueryStandIn, database: Database, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE, EMPTY)
+    add(bigquery, ORDINARY, 1, 10)
+    materialize(instance, deleted_contacts)
+    with database.connect(Role.READER) as connection:
+        assert watermarks(connection, [ORDINARY]) == {ORDINARY: None}, "nothing is published yet"
+    assert not passes(every_deletion_published)
+
+    materialize(instance)
+
+    assert published(database) == [(ORDINARY, n) for n in range(1, 11)]
+
+
+KILLED_WHILE_PUBLISHING = """
+import asyncio, os, signal, sys
+from datetime import timedelta
+from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.contact_deletions.publishing import publish_deletions
+from clientmgr.database import Database
+from clientmgr.settings import load_settings
+
+settings = load_settings()
+database = Database.from_settings(settings)
+batches = 0
+
+class Dying(PostgresBroker):
+    async def publish(self, topic, messages, *, connection=None):
+        global batches
+        batches += 1
+        await super().publish(topic, messages, connection=connection)
+        if batches == 3:
+            os.kill(os.getpid(), signal.SIGKILL)  # published, not committed
+
+async def main():
+    async with Dying(database, settings) as broker:
+        await publish_deletions(broker, database, [11], overlap=timedelta(hours=24), batch_size=100)
+
+asyncio.run(main())
+"""
+
+
+def test_killed_in_the_middle_of_publishing_it_loses_and_repeats_nothing(
+    database: Database, settings: Settings, tenants: Tenants
+) -> None:
+    tenants.activate(ORDINARY)
+    tenants.query(
+        """INSERT INTO clientmgr.deleted_contacts
+        SELECT 11, n, now() - interval '1 hour' + n * interval '1 ms', now(), NULL FROM generate_series(1, 1000) AS n"""
+    )
+
+    died = subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_PUBLISHING],
+        env={**os.environ, **settings.environment()},
+        check=False,
+        capture_output=True,
+    )
+
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    assert len(published(database)) == 200
+    count = asyncio.run(publish_rest(database, settings))
+    assert count == {ORDINARY: 800}
+    assert published(database) == [(ORDINARY, n) for n in range(1, 1001)]
+
+
+async def publish_rest(database: Database, settings: Settings) -> dict[CustomerId, int]:
+    async with PostgresBroker(database, settings) as broker:
+        return await publish_deletions(broker, database, [ORDINARY], overlap=OVERLAP)
+
+
+def test_a_message_is_what_the_worker_reads_and_always_the_same() -> None:
+    message = deletion_message(ORDINARY, 42, START)
+
+    assert message == deletion_message(ORDINARY, 42, START)
+    assert isinstance(message, Message)
+    assert json.loads(message.data) | {"eventId": ""} == {
+        "eventId": "",
+        "customerId": 11,
+        "contactId": 42,
+        "deletedAt": 1767225600000,
+    }
+
+
+def test_a_table_that_is_none_is_refused_by_the_settings_name() -> None:
+    with pytest.raises(SettingsError, match="BIGQUERY_DELETED_CONTACTS_TABLE"):
+        page_query("x; DROP TABLE y", {ORDINARY: START}, Position(1, START, 1), 10)
+
+
+def test_without_a_project_the_schedule_says_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, kept_instance: dg.DagsterInstance
+) -> None:
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+    resources = {"tenants": TenantsResource()}
+    with dg.build_schedule_context(
+        instance=kept_instance, scheduled_execution_time=START, resources=resources
+    ) as context:
+        (skipped,) = requests_of(hourly_contact_deletion, context)
+
+    assert isinstance(skipped, dg.SkipReason)
+    assert "BIGQUERY_PROJECT" in str(skipped.skip_message)

@@ -1,0 +1,30 @@
+"""The same jobs with JDBC in place of our own data source, for clusters that have PostgreSQL's jar."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from clientmgr.settings import Settings
+from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
+from tests.spark.test_cluster import CANDIDATES, REFERENCE, run_jobs
+
+
+def test_jdbc_gives_the_same_candidates(settings: Settings, tenants: Tenants) -> None:
+    jar = Path(os.environ.get("POSTGRES_JDBC_JAR", ""))
+    if not jar.is_file():
+        pytest.skip("POSTGRES_JDBC_JAR names no JDBC driver of PostgreSQL")
+    tenants.activate(ORDINARY, HUGE, EMPTY)
+    tenants.add_devices(ORDINARY, 200)
+    tenants.add_devices(HUGE, 1000)
+    how = {
+        "spark_master": "local[2]",
+        "spark_postgres_reader": "jdbc",
+        "spark_conf": {"spark.jars": str(jar), "spark.driver.extraClassPath": str(jar)},
+    }
+
+    run_jobs(settings.model_copy(update=how), ORDINARY, HUGE, EMPTY)
+
+    expected = [row for customer in (ORDINARY, HUGE) for row in tenants.query(REFERENCE.format(customer=customer))]
+    assert tenants.query(CANDIDATES) == expected
+    assert len(expected) > 100

@@ -1,0 +1,136 @@
+"""`orphan_candidates` and `orphan_deletions` in Dagster: a chunk of tenants as one job, partial failures told."""
+
+from datetime import UTC, datetime
+
+import dagster as dg
+import pytest
+from pyspark.sql import SparkSession
+
+from clientmgr.database import Database
+from clientmgr.settings import Settings
+from clientmgr_dagster.chunks import requests_for_all
+from clientmgr_dagster.defs.orphans.assets import orphans
+from clientmgr_dagster.defs.orphans.checks import no_young_candidates
+from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
+from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.session import SparkResource
+from tests.spark.calling import passes, requests_of
+from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
+
+REFERENCE = """
+SELECT count(*) FROM "tenant_{customer}".devices
+WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days'
+"""
+
+
+@pytest.fixture(autouse=True)
+def _environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in settings.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+def materialize(
+    instance: dg.DagsterInstance, first: object, last: object, selection: str = "*", **config: object
+) -> dg.ExecuteInProcessResult:
+    return dg.materialize(
+        [orphans],
+        instance=instance,
+        selection=None if selection == "*" else [selection],
+        resources={"tenants": TenantsResource(), "spark": SparkResource()},
+        run_config={"ops": {"orphans": {"config": config}}},
+        tags={"dagster/asset_partition_range_start": str(first), "dagster/asset_partition_range_end": str(last)},
+        raise_on_error=False,
+    )
+
+
+def materialized(instance: dg.DagsterInstance, asset: str) -> set[str]:
+    return set(instance.get_materialized_partitions(dg.AssetKey(asset)))
+
+
+def test_a_chunk_is_found_and_deleted_and_a_broken_tenant_costs_only_itself(
+    spark: SparkSession, database: Database, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    everybody = tenants.make_all(huge=3000)
+    instance.add_dynamic_partitions("tenants", [str(customer) for customer in everybody])
+    expected = {customer: tenants.query(REFERENCE.format(customer=customer))[0][0] for customer in (ORDINARY, HUGE)}
+    assert expected[HUGE] > 500
+
+    result = materialize(instance, ORDINARY, BROKEN)
+
+    assert not result.success
+    assert materialized(instance, "orphan_candidates") == {str(ORDINARY), str(HUGE), str(EMPTY)}
+    assert materialized(instance, "orphan_deletions") == {str(ORDINARY), str(HUGE), str(EMPTY)}
+    deleted = tenants.query("SELECT customer_id, deleted FROM clientmgr.orphan_deletion_results ORDER BY 1")
+    assert deleted == [(ORDINARY, expected[ORDINARY]), (HUGE, expected[HUGE]), (EMPTY, 0)]
+    assert tenants.query(REFERENCE.format(customer=HUGE)) == [(0,)]
+    (failure,) = result.filter_events(lambda event: event.is_step_failure)
+    report = failure.step_failure_data.user_failure_data
+    assert report is not None
+    assert "1 of 4 tenants" in str(report.description)
+    assert 'relation "tenant_14.devices" does not exist' in str(report.metadata["tenants"].value)
+
+    tenants.mend_tenant(BROKEN)
+    assert materialize(instance, BROKEN, BROKEN).success
+    assert materialized(instance, "orphan_deletions") == {str(customer) for customer in everybody}
+
+
+def test_candidates_alone_can_be_looked_at_before_anything_is_deleted(
+    spark: SparkSession, database: Database, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY)
+    tenants.add_devices(ORDINARY, 200)
+    instance.add_dynamic_partitions("tenants", [str(ORDINARY)])
+    ((expected,),) = tenants.query(REFERENCE.format(customer=ORDINARY))
+
+    for _ in range(2):
+        assert materialize(instance, ORDINARY, ORDINARY, "orphan_candidates").success
+
+    assert tenants.query("SELECT count(*) FROM clientmgr.orphan_candidates") == [(expected,)]
+    assert passes(no_young_candidates)
+
+    dry = materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", dry_run=True)
+    assert dry.success
+    assert tenants.query("SELECT outcome, candidates FROM clientmgr.orphan_deletion_results") == [("dry run", expected)]
+    assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+
+
+def test_the_guard_fails_the_run_and_says_how_to_go_on(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ORPHAN_GUARD_MINIMUM", "1")
+    tenants.activate(ORDINARY)
+    tenants.add_devices(ORDINARY, 200)
+    instance.add_dynamic_partitions("tenants", [str(ORDINARY)])
+
+    result = materialize(instance, ORDINARY, ORDINARY, max_share=0.01)
+
+    assert not result.success
+    assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+    assert materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", max_share=0.9).success
+
+
+def test_the_schedule_asks_for_ranges_of_neighbours(kept_instance: dg.DagsterInstance) -> None:
+    kept_instance.add_dynamic_partitions("tenants", [str(number) for number in range(1, 1002)])
+
+    context = dg.build_schedule_context(
+        instance=kept_instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+    requests = requests_of(nightly_orphan_deletion, context)
+
+    ranges = [
+        (request.tags.get("dagster/asset_partition_range_start"), request.tags.get("dagster/asset_partition_range_end"))
+        for request in requests
+        if isinstance(request, dg.RunRequest)
+    ]
+    assert ranges == [("1", "500"), ("501", "1000"), (None, None)]
+    assert isinstance(requests[-1], dg.RunRequest)
+    assert requests[-1].partition_key == "1001"
+
+
+def test_without_tenants_the_schedule_says_so(kept_instance: dg.DagsterInstance) -> None:
+    context = dg.build_schedule_context(
+        instance=kept_instance, scheduled_execution_time=datetime(2026, 1, 1, tzinfo=UTC)
+    )
+
+    assert [type(one) for one in requests_of(nightly_orphan_deletion, context)] == [dg.SkipReason]
+    assert list(requests_for_all([], name="x", moment="y")) == []
