@@ -29,7 +29,7 @@ up: setup ## Run the whole system without demo data
 	@exec $(BIN)/clientmgr up
 
 test: setup standins lint ## Lint, type-check and run the test suite
-	$(BIN)/pytest -n 2 --dist loadfile
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 lint: setup ## Formatter, linter, strict types and import directions
 	$(BIN)/ruff format --check .

@@ -18,6 +18,13 @@ TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)
 TEMPLATE = "migrated_template"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """On several workers a file stays together, for its fixtures; so does all that shares the Spark session."""
+    for item in items:
+        folder = item.path.parent.name
+        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.path.name))
+
+
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
