@@ -58,4 +58,6 @@ def named_queries(relative_path: str) -> Mapping[str, str]:
     """The queries of one file below `sql/`, by the name in the `-- name: …` line above each."""
     text = (sql_root() / relative_path).read_text(encoding="utf-8")
     parts = _QUERY_HEADER.split(text)
+    if len(set(parts[1::2])) < len(parts[1::2]):
+        raise MigrationError(f"{relative_path}: a query's name stands there twice")
     return {name: body.strip() for name, body in zip(parts[1::2], parts[2::2], strict=True)}

@@ -25,7 +25,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 # A file or a pipe has no width: a table in it is as wide as its contents.
 UNLIMITED_WIDTH = 10_000
 COLUMN_GAP = 2
-NARROWEST_WRAPPED = 20
+NARROWEST_WRAPPED = 14
 
 log = get_logger(__name__)
 console = Console(width=None if sys.stdout.isatty() else UNLIMITED_WIDTH)

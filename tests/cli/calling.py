@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from clientmgr.cli import main
+from clientmgr.cli import main, output
 from clientmgr.database import Database
 
 
@@ -48,6 +48,7 @@ class Cli:
         with (
             mock.patch.dict(os.environ, self.environment),
             mock.patch.object(sys, "argv", ["clientmgr", *arguments]),
+            mock.patch.object(output, "_failures_are_logged", False),  # a process of its own would not know either
             mock.patch.object(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin))),
             contextlib.redirect_stdout(out),
             contextlib.redirect_stderr(err),

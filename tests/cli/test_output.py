@@ -52,6 +52,7 @@ def test_the_audit_log_as_json(cli: Cli) -> None:
     cli.ok("tenants", "delete", "5", "--yes")
     rows = cli.ok("audit", "list", "-c", "5", "--json").json
     assert [(row["seq"], row["action"], row["outcome"]) for row in rows] == [
+        (4, "account.delete", "completed"),
         (3, "account.delete", "dropped"),
         (2, "account.delete", "intended"),
         (1, "tenant.activate", "created"),
@@ -179,7 +180,11 @@ def test_delete_asks_and_no_means_no(cli: Cli, database: Database) -> None:
 def test_on_a_terminal_a_table_fits_it(tmp_path: Path) -> None:
     ours, terminal = pty.openpty()
     termios.tcsetwinsize(terminal, (24, 70))
-    with subprocess.Popen([CLIENTMGR, "config"], cwd=tmp_path, stdin=terminal, stdout=terminal) as process:
+    # readline, which somebody may have imported here, tells its idea of the size to all children.
+    environment = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
+    with subprocess.Popen(
+        [CLIENTMGR, "config"], cwd=tmp_path, env=environment, stdin=terminal, stdout=terminal
+    ) as process:
         os.close(terminal)
         shown = b""
         with contextlib.suppress(OSError):  # Linux's way to say that the other side is closed

@@ -37,6 +37,7 @@ def test_holds_exactly_these_definitions() -> None:
         "dashboard_tenant_metrics:sync_within_tolerance",
         "dashboard_tenant_metrics_history:history_complete",
         "orphan_candidates:no_young_candidates",
+        "tenant_reconciliation:nothing_disagrees",
     }
     assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
         "account_deletion",

@@ -183,6 +183,8 @@ def test_a_daemon_that_leaves_messages_unread_is_shown_as_late(
         "republisher": "keeps up",
         "push_token_status": "never started",
         "contact_deletion": "never started",
+        "device_mapper_batch": "never started",
+        "device_mapper_tx": "never started",
     }
     assert (seen["writer"]["unread"].value, seen["republisher"]["unread"].value) == (2, 0)
     assert 3599 < float(str(seen["writer"]["oldest_unread_s"].value)) < 3700

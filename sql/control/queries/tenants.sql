@@ -86,13 +86,3 @@ SELECT customer_id, status FROM clientmgr.tenants WHERE customer_id = ANY(%(cust
 SELECT t.customer_id FROM clientmgr.tenants AS t
 WHERE t.status = 'active' AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenant_' || t.customer_id)
 ORDER BY t.customer_id;
-
--- name: set_activating
-WITH reset AS (
-    UPDATE clientmgr.tenants
-    SET status = 'activating', schema_version = 0, schema_digest = '', updated_at = now()
-    WHERE customer_id = ANY(%(customer_ids)s::bigint []) AND status = 'active'
-    RETURNING customer_id
-)
-
-DELETE FROM clientmgr.tenant_migrations WHERE customer_id IN (SELECT customer_id FROM reset);
