@@ -48,5 +48,7 @@ async def _repeat(
             async with await database.connect_async(role, autocommit=True) as connection:
                 await chore(connection)
         except (psycopg.Error, OSError) as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise asyncio.CancelledError from error  # a query that is cancelled with us may speak up first
             log.warning("upkeep failed, next time perhaps", error=str(error).strip())
         await asyncio.sleep(every_s)
