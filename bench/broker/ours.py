@@ -75,11 +75,12 @@ async def consume(task: Task) -> Report:
 
 async def latency(task: Task) -> Report:
     latencies: list[float] = []
-    stop = asyncio.Event()
+    warm, stop = asyncio.Event(), asyncio.Event()
 
     async def handle(batch: Batch) -> None:
         now = time.time()
         latencies.extend(now - json.loads(received.data)["at"] for received in batch.messages)
+        warm.set()
         if len(latencies) >= task.messages:
             stop.set()
 
@@ -87,6 +88,11 @@ async def latency(task: Task) -> Report:
         consuming = asyncio.create_task(
             broker.consume(QUEUE, handle, options=ConsumerOptions(concurrency=task.workers), stop=stop)
         )
+        # As with the peers, connections are open before the first message: their start is nobody's latency.
+        await broker.wakeups.wait_until_listening()
+        await broker.publish(QUEUE, [message(-1)])
+        await warm.wait()
+        latencies.clear()
         start = time.perf_counter()
         publishing = []
         for number in range(task.messages):
