@@ -4,7 +4,6 @@ import base64
 import itertools
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +12,8 @@ from typing import Any
 
 from websockets.sync.client import ClientConnection, connect
 
+from tests.browser import HOW_TO_GET_IT, find_chromium
 from tests.waiting import eventually
-
-ABSENT = "no Chromium here (Debian's package `chromium`, or CHROMIUM=/path/to/it): the page is not driven"
-
-
-def executable() -> str | None:
-    """CHROMIUM, or one that is on the path."""
-    return os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 class Page:
@@ -69,8 +62,8 @@ class Page:
 @contextmanager
 def browsing(folder: Path) -> Iterator[Page]:
     """A browser with a profile of its own, gone at the end."""
-    command = executable()
-    assert command, ABSENT
+    command = find_chromium()
+    assert command, HOW_TO_GET_IT
     options = ["--headless=new", "--disable-gpu", "--no-first-run", "--remote-debugging-port=0"]
     # Root may not have a sandbox; what is opened here is our own page.
     options += ["--no-sandbox"] if os.geteuid() == 0 else []

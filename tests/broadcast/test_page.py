@@ -13,13 +13,13 @@ import pytest
 
 from clientmgr.embedded.server import free_port
 from clientmgr.settings import Settings
-from tests.broadcast import chromium
 from tests.broadcast.chromium import Page, browsing
 from tests.broadcast.stream import Stream
+from tests.browser import HOW_TO_GET_IT, find_chromium
 from tests.streaming.processes import COMMAND, worker
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.skipif(chromium.executable() is None, reason=chromium.ABSENT)
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason=HOW_TO_GET_IT)
 
 POSITIONS = """Object.fromEntries([...document.querySelectorAll("#rows tr")].map(
     (row) => [row.dataset.device, row.children[1].textContent + " " + row.children[2].textContent]))"""
