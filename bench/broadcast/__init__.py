@@ -72,17 +72,17 @@ class Turn:
     wall_s: float
 
 
-def run(options: Options) -> list[Comparison]:
+def run(options: Options) -> Iterator[Comparison]:
     node = node_server()
     servers = [OURS, OURS_WITH_TICK, *([node] if node else []), WEBSOCKETS, LIMIT]
     absent = () if node else ("Node ws: not installed (tools/setup-bench), left out",)
     with _servers(options) as place:
         scenarios = QUICK if options.quick else FULL
-        tables = [_compare(scenario, servers, place, options.rounds, absent) for scenario in scenarios]
+        for scenario in scenarios:
+            yield _compare(scenario, servers, place, options.rounds, absent)
         if not options.quick:
-            tables.append(_beside_a_stalled_viewer(place, options.rounds))
-            tables.append(_slow_viewer([OURS, *([node] if node else [])], place))
-    return tables
+            yield _beside_a_stalled_viewer(place, options.rounds)
+            yield _slow_viewer([OURS, *([node] if node else [])], place)
 
 
 def compare(options: Options, scenario: Scenario, servers: Sequence[Server]) -> Comparison:

@@ -20,16 +20,14 @@ from bench.peers.broker.workload import Report
 OLD_ROWS = 10_000_000
 
 
-def run(options: Options) -> list[Comparison]:
+def run(options: Options) -> Iterator[Comparison]:
     messages = 2_000 if options.quick else 20_000
     rounds = min(options.rounds, 3)
     with bench_postgres(options) as server:
-        return [
-            *_publishing(server, messages, rounds),
-            *_consuming(server, messages, rounds),
-            _latency(server, seconds=2 if options.quick else 15),
-            *_old_log(server, messages, rounds, old_rows=100_000 if options.quick else OLD_ROWS),
-        ]
+        yield _latency(server, seconds=2 if options.quick else 15)
+        yield from _publishing(server, messages, rounds)
+        yield from _consuming(server, messages, rounds)
+        yield from _old_log(server, messages, rounds, old_rows=100_000 if options.quick else OLD_ROWS)
 
 
 def _publishing(server: BenchPostgres, messages: int, rounds: int) -> Iterator[Comparison]:

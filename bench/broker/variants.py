@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import asdict, dataclass
 
 import psycopg
@@ -47,12 +48,21 @@ class Variant:
     def run(self, server: BenchPostgres, **task: object) -> Report:
         argument = json.dumps(asdict(Task(url=server.url(self.database), **task)))  # type: ignore[arg-type]
         environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
-        result = subprocess.run(
-            [*self.command, argument], capture_output=True, text=True, env=environment, cwd=REPOSITORY, check=False
-        )
-        if result.returncode:
-            raise RuntimeError(f"{self.name}: {task}: {result.stderr[-2000:]}")
-        report = json.loads(result.stdout.splitlines()[-1])
+        with tempfile.TemporaryFile("w+") as answer:  # not a pipe: whoever exits early would leave half an answer in it
+            result = subprocess.run(
+                [*self.command, argument],
+                stdout=answer,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=environment,
+                cwd=REPOSITORY,
+                check=False,
+            )
+            answer.seek(0)
+            lines = answer.read().splitlines()
+        if result.returncode or not lines:
+            raise RuntimeError(f"{self.name}: {task}: ended with {result.returncode}: {result.stderr[-2000:]}")
+        report = json.loads(lines[-1])
         return Report(report["wall_s"], report["cpu_s"], tuple(report["latencies"]))
 
     def count_waiting(self, server: BenchPostgres) -> int:

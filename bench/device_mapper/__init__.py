@@ -50,17 +50,15 @@ DAEMON, AT_A_TIME, READS, LIMIT, ASSEMBLY = (
 PUBLISHING = frozenset({"daemon", "contact-at-a-time"})
 
 
-def run(options: Options) -> list[Comparison]:
+def run(options: Options) -> Iterator[Comparison]:
     recipients = 1_000 if options.quick else int(os.environ.get("DEVICE_MAPPER_BENCH_RECIPIENTS", "40000"))
     in_batch = 2_000 if options.quick else int(os.environ.get("DEVICE_MAPPER_BENCH_BATCH", "1000000"))
     rounds = max(options.rounds // 2, 1)
     with bench_postgres(options) as server:
-        return [
-            *mapping(server, recipients, rounds),
-            _two_processes(server, recipients * 2, rounds),
-            *_strategies(server, recipients // 20),
-            _latency(server, in_batch, seconds=3.0 if options.quick else 20.0),
-        ]
+        yield from mapping(server, recipients, rounds)
+        yield _two_processes(server, recipients * 2, rounds)
+        yield from _strategies(server, recipients // 20)
+        yield _latency(server, in_batch, seconds=3.0 if options.quick else 20.0)
 
 
 def mapping(

@@ -38,7 +38,7 @@ AIM_MEMORY_GROWTH = 1.1
 """Resident memory after all events, at most so many times that after a tenth of them."""
 
 
-def run(options: Options) -> list[Comparison]:
+def run(options: Options) -> Iterator[Comparison]:
     events = 4_000 if options.quick else 50_000
     numbers = (1, 20) if options.quick else (1, 50, 1000)
     rounds = max(options.rounds // 3, 1)  # a round takes minutes
@@ -47,12 +47,11 @@ def run(options: Options) -> list[Comparison]:
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
     ):
         notes = Path(folder)
-        return [
-            *_writing(server, notes, numbers, events, rounds),
-            *_one_commit_per_event(server, notes, numbers[:2], events // 20),
-            *_deleting(server, notes, numbers[:2], events, rounds),
-            *([] if options.quick else [_memory(server)]),
-        ]
+        yield from _writing(server, notes, numbers, events, rounds)
+        yield from _one_commit_per_event(server, notes, numbers[:2], events // 20)
+        yield from _deleting(server, notes, numbers[:2], events, rounds)
+        if not options.quick:
+            yield _memory(server)
 
 
 def _writing(
