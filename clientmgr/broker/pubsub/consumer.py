@@ -20,6 +20,9 @@ log = get_logger(__name__)
 PULL_WAIT_S = 30.0
 LOOK_AGAIN_S = 0.05
 LONGEST_PAUSE_S = 2.0
+# Told to stop while a pull waits: its answer may be under way, and dropped it would hold its messages until their
+# deadline. One that has not come by then is called off, and the server gives back what it took for it.
+ANSWER_UNDER_WAY_S = 0.25
 
 
 class FlowControl:
@@ -121,11 +124,12 @@ class Consumer:
             return []
         deliveries: list[Delivery] = []
         try:
-            deliveries = await self._unless_stopped(self._pull_once(room, wait_s)) or []
+            deliveries = await self._unless_stopped(self._pull_once(room, wait_s), ANSWER_UNDER_WAY_S) or []
             linger_until = time.monotonic() + self._handling.options.linger_ms / 1000
             while 0 < len(deliveries) < room and time.monotonic() < linger_until and not self._stop.is_set():
                 await self._sleep(min(LOOK_AGAIN_S, linger_until - time.monotonic()))
-                deliveries += await self._unless_stopped(self._pull_once(room - len(deliveries), 0.0)) or []
+                pull = self._pull_once(room - len(deliveries), 0.0)
+                deliveries += await self._unless_stopped(pull, ANSWER_UNDER_WAY_S) or []
         finally:
             await self._flow.settle(room, deliveries, +1)
         if deliveries and self._stop.is_set():
@@ -193,12 +197,14 @@ class Consumer:
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stop.wait(), seconds)
 
-    async def _unless_stopped(self, work: Any) -> Any:
-        """The result of `work`, or None when we are told to stop before there is one."""
+    async def _unless_stopped(self, work: Any, answer_within_s: float = 0.0) -> Any:
+        """The result of `work`, or None when we are told to stop and there is none `answer_within_s` after that."""
         task = asyncio.ensure_future(work)
         stopped = asyncio.ensure_future(self._stop.wait())
         try:
             await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not task.done() and answer_within_s:
+                await asyncio.wait({task}, timeout=answer_within_s)
             if not task.done():
                 task.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
