@@ -45,8 +45,21 @@ class DeviceRepository:
                 devices.sort(key=_CLIENT_ID)
         return found
 
+    async def find_deleted_contacts(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, contact_ids: Collection[int]
+    ) -> set[int]:
+        """Those of these contacts that have been deleted: what another store still has of them is not to be used."""
+        async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
+            await cursor.execute(_tombstones_query(customer_id), {"contact_ids": bigint_array(contact_ids)})
+            return {contact_id for contact_id, _ in await cursor.fetchall()}
+
 
 @functools.lru_cache(maxsize=4096)
 def find_query(customer_id: CustomerId) -> bytes:
     """The query behind `find_by_contact_keys`, with the customer's schema in it."""
     return in_schema(named_queries("tenant/queries/contact_devices.sql")["find_by_contact_keys"], customer_id).encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def _tombstones_query(customer_id: CustomerId) -> bytes:
+    return in_schema(named_queries("tenant/queries/devices.sql")["contact_tombstones"], customer_id).encode()

@@ -69,6 +69,11 @@ class DeviceFetcher:
         if strategy is Strategy.POSTGRES or not missing:
             CONTACTS.labels(strategy, "none").inc(len(missing))
             return Fetched(found)
+        if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
+            # The legacy store may not have heard of a deletion that we have carried out.
+            deleted = await self._repository.find_deleted_contacts(connection, customer_id, missing)
+            CONTACTS.labels(strategy, "none").inc(len(deleted))
+            missing = [contact_id for contact_id in missing if contact_id not in deleted]
         started = time.monotonic()
         legacy = await self._manager.find_by_contact_keys(customer_id, application_code, missing)
         FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)

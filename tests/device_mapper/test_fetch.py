@@ -15,6 +15,7 @@ from clientmgr.devices.manager import DeviceManager, device_of, plain
 from clientmgr.flippers import Flipper, Flippers
 from clientmgr.settings import load_settings
 from clientmgr.tenants.names import CustomerId
+from streaming import contact_deletion, topics
 from streaming.daemon import consume_on
 from streaming.device_mapper.fetch import Strategy, choose_strategy
 from streaming.device_mapper.mapper import daemon
@@ -218,6 +219,18 @@ async def test_the_share_of_fallbacks_is_counted(rig: Rig, dynamodb: DynamoDb) -
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     after = [answered(by) for by in ("postgres", "dynamodb", "none")]
     assert [now - was for now, was in zip(after, before, strict=True)] == [2, 1, 1]
+
+
+@ON_THE_LOG
+async def test_a_deleted_contact_is_not_looked_up_in_the_legacy_store(rig: Rig, dynamodb: DynamoDb) -> None:
+    fill(rig, dynamodb)
+    rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, true, 'test')", USE_POSTGRES)
+    deletion = {"eventId": "d-1", "customerId": 7, "contactId": IN_DYNAMODB, "deletedAt": 1_763_248_000_000}
+    await rig.publish(deletion, topic=topics.CONTACT_DELETION)
+    await rig.burst(contact_deletion.DAEMON)
+    await rig.publish(sending(), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig) == ({IN_POSTGRES: f"new-{IN_POSTGRES}", IN_BOTH: f"new-{IN_BOTH}"}, {IN_DYNAMODB, IN_NEITHER})
 
 
 # What an item of DynamoDB says
