@@ -21,7 +21,7 @@ from clientmgr.devices.events import (
     checked_customer_id,
     decode,
 )
-from clientmgr.devices.state import PushToken
+from clientmgr.devices.state import token_digest
 from clientmgr.devices.store import Verdict, apply_verdicts
 from clientmgr.tenants.names import CustomerId
 from streaming import topics
@@ -67,12 +67,8 @@ def decode_verdict(topic: str, data: bytes) -> tuple[CustomerId, Verdict]:
     status: PushStatus | WebPushStatus = decode(_PUSH if topic == topics.PUSH_TOKEN_STATUS else _WEB, data)
     check_occurred_at(status.occurred_at)
     check_identifiers(status.application_code, status.client_id)
-    token = (
-        PushToken("fcm_token", token=status.push_token)
-        if isinstance(status, PushStatus)
-        else PushToken("webpush", web_push={"endpoint": status.endpoint})
-    )
-    verdict = Verdict(status.application_code, status.client_id, token.digest(), status.status, status.occurred_at)
+    digest = token_digest(status.push_token if isinstance(status, PushStatus) else status.endpoint)
+    verdict = Verdict(status.application_code, status.client_id, digest, status.status, status.occurred_at)
     return checked_customer_id(status.customer_id), verdict
 
 

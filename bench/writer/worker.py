@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import structlog
+import uvloop
 
 from bench.writer.databases import settings_for
 from bench.writer.rehearsal import NotedBatch, read_lanes
@@ -131,7 +132,9 @@ async def _run(task: Task) -> Report:
 def main() -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
     arguments: dict[str, Any] = json.loads(sys.argv[1])
-    print(json.dumps(asdict(asyncio.run(_run(Task(**arguments))))))
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:  # as the daemons run
+        report = runner.run(_run(Task(**arguments)))
+    print(json.dumps(asdict(report)))
 
 
 if __name__ == "__main__":

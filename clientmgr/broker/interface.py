@@ -24,7 +24,7 @@ MAX_ATTRIBUTE_KEY_BYTES = 256
 MAX_ATTRIBUTE_VALUE_BYTES = 1024
 
 
-class Message(Struct, frozen=True):
+class Message(Struct, frozen=True, gc=False):
     """A message to publish. Messages of one tenant keep their order; those of different tenants have none."""
 
     data: bytes
@@ -35,7 +35,7 @@ class Message(Struct, frozen=True):
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class ReceivedMessage(Struct, frozen=True):
+class ReceivedMessage(Struct, frozen=True, gc=False):
     """A message as a subscription delivers it."""
 
     topic: str

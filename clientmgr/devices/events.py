@@ -37,7 +37,7 @@ class InvalidMessageError(PermanentError):
     """The message is not what its topic carries. Says which field, what was expected, what was found."""
 
 
-class ClientEvent(Struct, frozen=True, rename="camel"):
+class ClientEvent(Struct, frozen=True, gc=False, rename="camel"):
     """The envelope that all seven event types share; the payload is decoded by type."""
 
     event_id: Identifier
@@ -49,7 +49,7 @@ class ClientEvent(Struct, frozen=True, rename="camel"):
     payload: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class InfoPayload(Struct, frozen=True, rename="camel"):
+class InfoPayload(Struct, frozen=True, gc=False, rename="camel"):
     """Of `registered` and `updated`. Absent: unchanged; null: cleared."""
 
     hardware_id: str | UnsetType | None = UNSET
@@ -65,29 +65,29 @@ class InfoPayload(Struct, frozen=True, rename="camel"):
     attributes: dict[str, Any] | UnsetType | None = UNSET
 
 
-class WebPushKeys(Struct, frozen=True):
+class WebPushKeys(Struct, frozen=True, gc=False):
     p256dh: Identifier
     auth: Identifier
 
 
-class WebPush(Struct, frozen=True):
+class WebPush(Struct, frozen=True, gc=False):
     """A browser's push subscription."""
 
     endpoint: Annotated[str, Meta(min_length=1, max_length=8192)]
     keys: WebPushKeys
 
 
-class PushTokenPayload(Struct, frozen=True, rename="camel"):
+class PushTokenPayload(Struct, frozen=True, gc=False, rename="camel"):
     kind: TokenKind
     push_token: Annotated[str, Meta(min_length=1, max_length=8192)] | UnsetType = UNSET
     web_push: WebPush | UnsetType = UNSET
 
 
-class ContactPayload(Struct, frozen=True, rename="camel"):
+class ContactPayload(Struct, frozen=True, gc=False, rename="camel"):
     contact_id: ContactId
 
 
-class DecodedEvent(Struct, frozen=True):
+class DecodedEvent(Struct, frozen=True, gc=False):
     """An event with its payload, ready to be folded."""
 
     event: ClientEvent

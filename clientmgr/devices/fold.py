@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, Struct
 
-from clientmgr.devices.events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload
+from clientmgr.devices.events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload, WebPush
 from clientmgr.devices.state import (
     INFO_FIELDS,
     NO_DIGEST,
@@ -18,10 +18,11 @@ from clientmgr.devices.state import (
     TokenFacet,
     TokenKey,
     merge,
+    token_digest,
 )
 
 
-class Claim(Struct, frozen=True):
+class Claim(Struct, frozen=True, gc=False):
     """Who claimed a token last. Between two claims of one millisecond the greater client id has it."""
 
     version: int
@@ -71,8 +72,7 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, key: DeviceKey) 
                 name: Info(version, value) for name in INFO_FIELDS if (value := getattr(info, name)) is not UNSET
             }
         case PushTokenPayload() as payload:
-            token = _push_token(payload)
-            digest = token.digest()
+            token, digest = _push_token(payload)
             state.token = TokenFacet(version, digest, token, status="valid")
             _claim(changes, TokenKey(key.application_code, digest), Claim(version, key.client_id))
         case ContactPayload(contact_id=contact_id):
@@ -93,7 +93,10 @@ def _claim(changes: TenantChanges, key: TokenKey, claim: Claim) -> None:
         changes.claims[key] = claim
 
 
-def _push_token(payload: PushTokenPayload) -> PushToken:
-    if isinstance(payload.push_token, str):
-        return PushToken(payload.kind, token=payload.push_token)
-    return PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
+def _push_token(payload: PushTokenPayload) -> tuple[PushToken, bytes]:
+    """The token, and the digest that it is known by."""
+    if isinstance(payload.web_push, WebPush):
+        token = PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
+        return token, token_digest(payload.web_push.endpoint)
+    text = str(payload.push_token)
+    return PushToken(payload.kind, token=text), token_digest(text)

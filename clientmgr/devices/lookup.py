@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import dict_row
 
-from clientmgr.devices.state import PushToken
+from clientmgr.devices.state import token_digest
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 from clientmgr.tenants.registry import ensure_usable, find_tenant
@@ -107,7 +107,7 @@ class DeviceLookup:
 
     def by_token(self, token: str, *, limit: int) -> list[StoredDevice]:
         """The devices (one of an application) that hold a push token or a web push endpoint."""
-        return self._devices("by_token", digest=PushToken("", token=token).digest(), limit=limit)
+        return self._devices("by_token", digest=token_digest(token), limit=limit)
 
     def contact_deleted_version(self, contact_id: int) -> int | None:
         row = self._connection.execute(self._queries["contact_tombstone"], {"contact_id": contact_id}).fetchone()

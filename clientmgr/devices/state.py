@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 INFO_FIELDS = (
@@ -42,29 +42,26 @@ class TokenKey(NamedTuple):
     digest: bytes
 
 
-# Structs, because millions of them are made: a dataclass takes nine times as long.
+# Structs, because millions of them are made: a dataclass takes nine times as long. None can be part of a cycle, so the
+# garbage collector need not look at them.
 
 
 class Info(Struct, frozen=True, gc=False):
-    """One info field as it was last set."""
+    """One info field as it was last set. The value of a JSON field comes from the tables as text, undecoded (`Raw`)."""
 
     version: int
     value: Any
 
 
-class PushToken(Struct, frozen=True):
+class PushToken(Struct, frozen=True, gc=False):
     """A token that a device may hold: a string, or for web push a subscription."""
 
     kind: str
     token: str | None = None
-    web_push: dict[str, Any] | None = None
-
-    def digest(self) -> bytes:
-        text = self.token if self.web_push is None else str(self.web_push["endpoint"])
-        return hashlib.sha256(f"{text}".encode()).digest()
+    web_push: dict[str, Any] | Raw | None = None
 
 
-class TokenFacet(Struct, frozen=True):
+class TokenFacet(Struct, frozen=True, gc=False):
     """The token register. A digest without a token: another device has claimed it since (superseded)."""
 
     version: int = 0
@@ -74,7 +71,7 @@ class TokenFacet(Struct, frozen=True):
     status_version: int = 0
 
 
-class ContactFacet(Struct, frozen=True):
+class ContactFacet(Struct, frozen=True, gc=False):
     version: int = 0
     contact_id: int | None = None
 
@@ -83,7 +80,7 @@ _NO_TOKEN = TokenFacet()
 _NO_CONTACT = ContactFacet()
 
 
-class DeviceState(Struct):
+class DeviceState(Struct, gc=False):
     """A device, or what some events say of one."""
 
     info: dict[str, Info] = msgspec.field(default_factory=dict)
@@ -91,6 +88,11 @@ class DeviceState(Struct):
     contact: ContactFacet = _NO_CONTACT
     last_seen: int = 0
     """The newest event that is not a deletion. A device is there while this is above its tombstone."""
+
+
+def token_digest(text: str) -> bytes:
+    """What a token is known by: its own digest, or that of a web push subscription's endpoint."""
+    return hashlib.sha256(text.encode()).digest()
 
 
 def merge(left: DeviceState, right: DeviceState) -> DeviceState:
@@ -134,7 +136,8 @@ def provider_of(state: DeviceState) -> str:
 
 def canonical(value: Any) -> bytes:
     """The value as bytes that are the same however it was written, for telling equal from greater."""
-    return msgspec.json.encode(_plain(value), order="deterministic")
+    plain = _plain(msgspec.json.decode(value) if isinstance(value, Raw) else value)
+    return msgspec.json.encode(plain, order="deterministic")
 
 
 def _plain(value: Any) -> Any:

@@ -5,9 +5,9 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
@@ -32,9 +32,11 @@ from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
 JSON_FIELDS = ("push_settings", "attributes")
+DEVICES_AT_ONCE = 128
+Item = TypeVar("Item")
 Rows = AsyncCursor[tuple[Any, ...]]
 
-# Where `devices_for_update` has them.
+# Where `devices` and `token_holders` have them.
 _INFO_COLUMNS = {name: place for place, name in enumerate(INFO_FIELDS, start=13)}
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
@@ -113,9 +115,11 @@ async def apply_verdicts(connection: AsyncConnection[Any], customer_id: Customer
 
 async def _load(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Stored:
     queries = tenant_queries(customer_id)
-    devices = _device_columns(changes.keys())
+    keys = list(changes.keys())
+    devices = _device_columns(keys)
     tokens = _token_columns(changes.claims)
     contacts = sorted({contact_id for contact_id, _ in changes.links})
+    stored = Stored()
     async with connection.pipeline():
         await connection.execute(queries["lock_writes"], {"customer_id": customer_id})
         claims = await _send(connection, queries["claims"], tokens) if changes.claims else None
@@ -125,28 +129,23 @@ async def _load(connection: AsyncConnection[Any], customer_id: CustomerId, chang
             else None
         )
         gone_devices = await _send(connection, queries["device_tombstones"], devices)
-        rows = await _send(
-            connection,
-            queries["devices_for_update"],
-            {**devices, "token_application_codes": tokens["application_codes"], "digests": tokens["digests"]},
-        )
-    return Stored(
-        devices={DeviceKey(row[0], row[1]): _state_of(row) for row in await rows.fetchall()},
-        device_tombstones={DeviceKey(row[0], row[1]): row[2] for row in await gone_devices.fetchall()},
-        contact_tombstones={} if gone_contacts is None else dict(await gone_contacts.fetchall()),
-        claims={}
-        if claims is None
-        else {TokenKey(row[0], bytes(row[1])): Claim(row[3], row[2]) for row in await claims.fetchall()},
-    )
+        holders = await _send(connection, queries["token_holders"], tokens) if changes.claims else None
+        parts = [await _send(connection, queries["devices"], _device_columns(part)) for part in _parts(keys)]
+        if claims is not None:
+            stored.claims = {TokenKey(row[0], bytes(row[1])): Claim(row[3], row[2]) for row in await claims.fetchall()}
+        if gone_contacts is not None:
+            stored.contact_tombstones = dict(await gone_contacts.fetchall())
+        stored.device_tombstones = {DeviceKey(row[0], row[1]): row[2] for row in await gone_devices.fetchall()}
+        for rows in [holders, *parts] if holders else parts:
+            for row in await rows.fetchall():
+                stored.devices[DeviceKey(row[0], row[1])] = _state_of(row)
+    return stored
 
 
 async def write(connection: AsyncConnection[Any], customer_id: CustomerId, writes: Writes) -> None:
     """Bring the tables to what was decided."""
     queries = tenant_queries(customer_id)
     async with connection.pipeline():
-        if writes.devices:
-            rows = msgspec.json.encode([_row_of(key, state) for key, state in writes.devices.items()]).decode()
-            await connection.execute(queries["upsert_devices"], {"rows": rows})
         if writes.deleted_devices:
             await connection.execute(queries["delete_devices"], _device_columns(writes.deleted_devices))
         if writes.device_tombstones:
@@ -157,6 +156,15 @@ async def write(connection: AsyncConnection[Any], customer_id: CustomerId, write
             await connection.execute(queries["upsert_claims"], _claim_columns(writes.claims))
         if writes.links:
             await connection.execute(queries["upsert_links"], _link_columns(writes.links))
+        for part in _parts(list(writes.devices.items())):
+            rows = msgspec.json.encode([_row_of(key, state) for key, state in part]).decode()
+            await connection.execute(queries["upsert_devices"], {"rows": rows})
+
+
+def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Devices for one statement. While the server is at one part, we encode or decode another."""
+    for start in range(0, len(items), DEVICES_AT_ONCE):
+        yield items[start : start + DEVICES_AT_ONCE]
 
 
 async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapping[str, Any]) -> Rows:
@@ -166,24 +174,24 @@ async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapp
 
 
 def _state_of(row: Sequence[Any]) -> DeviceState:
-    """A row of `devices_for_update` as a state."""
+    """A row of `devices` as a state."""
     (_, _, contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[:11]
-    last_seen, info_versions = row[11], _INFO_VERSIONS.decode(row[12])
-    token = None if kind is None else PushToken(kind, push_token, _from_json(web_push))
-    info = {name: Info(version, row[_INFO_COLUMNS[name]]) for name, version in info_versions.items()}
+    token = None if kind is None else PushToken(kind, push_token, _undecoded(web_push))
+    info = {name: Info(set_at, row[_INFO_COLUMNS[name]]) for name, set_at in _INFO_VERSIONS.decode(row[12]).items()}
     for name in JSON_FIELDS:
-        if name in info:
-            info[name] = Info(info_versions[name], _from_json(info[name].value))
+        if (known := info.get(name)) is not None:
+            info[name] = Info(known.version, _undecoded(known.value))
     return DeviceState(
-        info=info,
-        token=TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
-        contact=ContactFacet(contact_version, contact_id),
-        last_seen=last_seen,
+        info,
+        TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
+        ContactFacet(contact_version, contact_id),
+        row[11],
     )
 
 
-def _from_json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)
+def _undecoded(text: str | None) -> msgspec.Raw | None:
+    """JSON that goes back as it came: hardly anybody looks into it."""
+    return None if text is None else msgspec.Raw(text)
 
 
 def _row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:

@@ -30,7 +30,7 @@ class Subscription:
     topic_id: int
 
 
-class Record(Struct, frozen=True):
+class Record(Struct, frozen=True, gc=False):
     """A message and its place in the log. A Struct, as messages are: making one costs a ninth of a dataclass."""
 
     offset: int

@@ -17,24 +17,27 @@ SELECT t.application_code, t.client_id, t.deleted_version
 FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
 JOIN :"schema".device_tombstones AS t USING (application_code, client_id);
 
--- name: devices_for_update
--- The devices of the batch, and those that hold a token which the batch claims for another. In key order, as everybody
--- locks them. JSON as text: whoever asks has a quicker decoder than the driver's.
+-- name: devices
+-- Not locked: the tenant's write lock is held, and a lock on each row would be written to the row. JSON as text: whoever
+-- asks has a quicker decoder than the driver's.
 SELECT application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_digest,
     push_token_status, push_token_version, push_token_status_version, web_push::text, last_seen_version,
     info_versions::text,
     hardware_id, platform, application_version, device_model, os_version, sdk_version, language, timezone,
     push_enabled, push_settings::text, attributes::text
-FROM :"schema".devices
-WHERE (application_code, client_id) IN (
-    SELECT * FROM unnest(%(application_codes)s::text [], %(client_ids)s::text [])
-    UNION
-    SELECT c.application_code, c.client_id
-    FROM unnest(%(token_application_codes)s::text [], %(digests)s::bytea []) AS claimed (application_code, token_digest)
-    JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
-)
-ORDER BY application_code, client_id
-FOR NO KEY UPDATE;
+FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
+JOIN :"schema".devices USING (application_code, client_id);
+
+-- name: token_holders
+-- The devices that hold a token which the batch claims, with the columns of `devices`.
+SELECT d.application_code, d.client_id, d.contact_id, d.contact_version, d.push_token, d.push_token_kind,
+    d.push_token_digest, d.push_token_status, d.push_token_version, d.push_token_status_version, d.web_push::text,
+    d.last_seen_version, d.info_versions::text,
+    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
+    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text
+FROM unnest(%(application_codes)s::text [], %(digests)s::bytea []) AS claimed (application_code, token_digest)
+JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
+JOIN :"schema".devices AS d ON (d.application_code, d.client_id) = (c.application_code, c.client_id);
 
 -- name: upsert_devices
 INSERT INTO :"schema".devices AS d (
