@@ -132,9 +132,9 @@ class DeviceMapper:
 
     def _publish(self, batch: Batch, mapped: Mapped) -> None:
         for provider, messages in mapped.sent.items():
-            batch.publish(self._outputs[provider], messages)
+            batch.publish(self._outputs[provider], messages, encoded_here=True)
             metrics.SENT.labels(self._type, provider).inc(len(messages))
-        batch.publish(NOT_SENT, mapped.not_sent)
+        batch.publish(NOT_SENT, mapped.not_sent, encoded_here=True)
         for reason, count in mapped.reasons.items():
             metrics.NOT_SENT.labels(self._type, reason).inc(count)
 

@@ -51,21 +51,24 @@ async def test_offsets_begin_at_1_and_come_back_in_the_messages_order(database: 
         assert await append(connection, "outbox", []) == range(0)
 
 
+@pytest.mark.parametrize("group_id", [None, "readers"])
 @pytest.mark.parametrize("count", [3, 1000], ids=["insert", "copy"])
-async def test_both_ways_of_appending_store_the_same(database: Database, query: Query, count: int) -> None:
+async def test_both_ways_of_appending_store_the_same(
+    database: Database, query: Query, count: int, group_id: str | None
+) -> None:
     published = [
         Message(b'{"n": %d}' % n, tenant=f"t{n % 7}", key=f"ü{n}", attributes={"n": f'"{n}\\'} if n % 2 else {})
         for n in range(count)
     ]
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
-        await append(connection, "outbox", published)
+        await append(connection, "outbox", published, group_id=group_id)
     rows = query("""
         SELECT payload, host_id, user_id, attributes, c_offset, tx_last_offset,
             partition_id = clientmgr.partition_of(host_id, 16), attempts, group_id
         FROM clientmgr.outbox_message_t ORDER BY c_offset
     """)
     assert rows == [
-        (each.data, each.tenant, each.key, dict(each.attributes), n + 1, count, True, 0, None)
+        (each.data, each.tenant, each.key, dict(each.attributes), n + 1, count, True, 0, group_id)
         for n, each in enumerate(published)
     ]
 

@@ -43,9 +43,9 @@ class PostgresBatch:
         """What was left for publishing, by topic."""
         return self._publications
 
-    def publish(self, topic: str, messages: Sequence[Message]) -> None:
+    def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         for message in messages:
-            check_message(topic, message, self._max_message_bytes)
+            check_message(topic, message, self._max_message_bytes, encoded_here=encoded_here)
         # Kept until the very end: the first append to a topic holds up everyone else who publishes to it.
         if messages:
             self._publications.setdefault(topic, []).extend(messages)

@@ -16,6 +16,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
 from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.copy_rows import copy_rows
 from clientmgr.errors import PermanentError
 from clientmgr.sqlfiles import named_queries
 
@@ -26,12 +27,6 @@ QUERIES = named_queries("broker/queries/publish.sql")
 # Below these an INSERT is quicker than a COPY, which takes two more round trips.
 INSERT_MAX_MESSAGES = 300
 INSERT_MAX_BYTES = 1024 * 1024
-
-# COPY's binary format is that of each column's type. A jsonb is a version byte and the text, a uuid its 16 bytes: both
-# are handed over ready-made, declared as bytea so that psycopg leaves them as they are.
-_COPY_TYPES = ("int4", "int4", "int8", "int8", "bytea", "text", "text", "bytea", "bytea", "text")
-_JSONB_VERSION = b"\x01"
-_NO_ATTRIBUTES = _JSONB_VERSION + b"{}"
 
 
 class UnknownTopicError(PermanentError):
@@ -176,31 +171,21 @@ async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
             id_bytes = _repeated([own.bytes for own in own_ids], sizes)
             lasts = _repeated((first - 1 + position for position in itertools.accumulate(sizes)), sizes)
         async with cursor.copy(QUERIES["copy_rows"]) as copy:
-            copy.set_types(_COPY_TYPES)
-            for message, offset, own_id, last in zip(request.messages, offsets, id_bytes, lasts, strict=True):
-                await copy.write_row(
-                    (
-                        topic_id,
-                        partition_of[message.tenant],
-                        offset,
-                        last,
-                        own_id,
-                        message.tenant,
-                        message.key,
-                        message.data,
-                        _attributes_jsonb(message),
-                        request.group_id,
-                    )
-                )
+            for piece in copy_rows(
+                request.messages,
+                first_offset=first,
+                topic_id=topic_id,
+                partition_of=partition_of,
+                transaction_ids=id_bytes,
+                last_offsets=lasts,
+                group_id=request.group_id,
+            ):
+                await copy.write(piece)
     return offsets
 
 
 def _attributes_text(message: Message) -> str | None:
     return msgspec.json.encode(message.attributes).decode() if message.attributes else None
-
-
-def _attributes_jsonb(message: Message) -> bytes:
-    return _JSONB_VERSION + msgspec.json.encode(message.attributes) if message.attributes else _NO_ATTRIBUTES
 
 
 def _repeated(values: Iterable[T], counts: Iterable[int]) -> Iterable[T]:

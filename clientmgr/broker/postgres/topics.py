@@ -40,10 +40,12 @@ def check_name(what: str, name: str) -> None:
         raise InvalidInputError(what, "3 to 255 characters of A-Z a-z 0-9 - _ . ~ + %, a letter first", name)
 
 
-def check_message(topic: str, message: Message, max_bytes: int) -> None:
+def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
     """What both transports refuse, and what a text column can't hold."""
-    check_publishable(topic, message, max_bytes)
+    check_publishable(topic, message, max_bytes, encoded_here=encoded_here)
     for field, value in (("tenant", message.tenant), ("key", message.key)):
+        if not value or (value.isascii() and value.isalnum() and len(value) <= MAX_KEY_BYTES):
+            continue  # nearly all: customer and contact ids
         try:
             too_long = len(value.encode()) > MAX_KEY_BYTES
         except UnicodeEncodeError as error:

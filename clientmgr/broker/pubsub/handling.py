@@ -50,10 +50,10 @@ MESSAGES_A_COMMIT = 32
 class PubSubBatch(PostgresBatch):
     """Implements `interface.Batch`: the same as the log's, and also refuses what only Pub/Sub would not take."""
 
-    def publish(self, topic: str, messages: Sequence[Message]) -> None:
+    def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         for message in messages:
-            wire.check(topic, message, self._max_message_bytes)
-        super().publish(topic, messages)
+            wire.check_room_for_attributes(message)
+        super().publish(topic, messages, encoded_here=encoded_here)
 
     def _check_attributes(self, message: Message) -> None:
         super()._check_attributes(message)
