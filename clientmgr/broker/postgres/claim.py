@@ -3,6 +3,7 @@
 Pure data and one query; what is done with a batch is decided in `consumer` and `fallback`.
 """
 
+import functools
 import itertools
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Final
 from msgspec import Struct
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
+from psycopg.sql import Literal
 
 from clientmgr.broker.interface import ReceivedMessage
 from clientmgr.sqlfiles import named_queries
@@ -83,8 +85,23 @@ async def send_claim(
     only_partition: int | None = None,
     after_partition: int = -1,
     in_hand: Collection[int] = (),
+    begin: bool = False,
 ) -> AsyncCursor[tuple[Any, ...]]:
-    """Send the query that claims a partition."""
+    """Send the query that claims a partition.
+
+    `begin`: begin the transaction with it. Both go in one message, as text: a look often comes back empty, and a round
+    trip less is a fifth less of the time from a message to its handler.
+    """
+    if begin:
+        cursor = connection.cursor(row_factory=tuple_row)
+        partitions = ",".join(map(str, in_hand))
+        only = "NULL" if only_partition is None else str(only_partition)
+        await cursor.execute(
+            f"BEGIN; SELECT * FROM clientmgr.claim_batch({quoted(subscription.group_id)}, {subscription.topic_id},"
+            f" {only}, {after_partition}, {batch_size}, '{{{partitions}}}')".encode()
+        )
+        cursor.nextset()
+        return cursor
     cursor = connection.cursor(binary=True, row_factory=tuple_row)
     return await cursor.execute(
         QUERIES["claim"],
@@ -97,6 +114,12 @@ async def send_claim(
             "in_hand": list(in_hand),
         },
     )
+
+
+@functools.lru_cache(maxsize=256)
+def quoted(text: str) -> str:
+    """As a literal, for statements that go as text."""
+    return Literal(text).as_string()
 
 
 async def read_claim(cursor: AsyncCursor[tuple[Any, ...]], topic: str) -> Claim | None:

@@ -102,8 +102,7 @@ class Consumer:
             if time.monotonic() >= self._next_look_at:
                 await self._requeue_due(connection)
             others_have = frozenset(self._context.in_hand)
-            await connection.execute("BEGIN")
-            cursor = await self._send_claim(connection)
+            cursor = await self._send_claim(connection, begin=True)
             claim = await read_claim(cursor, self._subscription.topic)
             if claim is not None:
                 return claim
@@ -134,7 +133,7 @@ class Consumer:
         return due_s
 
     async def _send_claim(
-        self, connection: AsyncConnection[Any], only_partition: int | None = None
+        self, connection: AsyncConnection[Any], only_partition: int | None = None, *, begin: bool = False
     ) -> AsyncCursor[tuple[Any, ...]]:
         if only_partition is None:
             self._seen_news = self._context.wakeups.news(self._subscription.topic_id)
@@ -145,6 +144,7 @@ class Consumer:
             only_partition=self._options.partition_id if only_partition is None else only_partition,
             after_partition=self._last_partition,
             in_hand=self._context.in_hand,
+            begin=begin,
         )
 
     async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:

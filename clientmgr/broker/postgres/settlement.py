@@ -1,15 +1,13 @@
 """What becomes of a handled batch, message by message, and the statements that record it in the batch's transaction."""
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, LiteralString, Self
 
 from psycopg import AsyncConnection
-from psycopg.sql import Literal
 
 from clientmgr.broker.interface import Dead, Outcome, Retry
-from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, Subscription
+from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, Subscription, quoted
 
 MAX_REASON_CHARACTERS = 4000
 
@@ -85,13 +83,8 @@ async def send_advance(
     pipeline takes three times the processor time. The first that fails takes those after it along.
     """
     place = (subscription.topic_id, claim.partition_id, claim.first_offset, new_offset)
-    advance = f"SELECT clientmgr.advance_offset({_quoted(subscription.group_id)}, {', '.join(map(str, place))})"
+    advance = f"SELECT clientmgr.advance_offset({quoted(subscription.group_id)}, {', '.join(map(str, place))})"
     await connection.execute(f"{advance}; {then}".encode())
-
-
-@functools.lru_cache(maxsize=256)
-def _quoted(text: str) -> str:
-    return Literal(text).as_string()
 
 
 async def send_postpone(

@@ -16,7 +16,7 @@ from streaming.device_mapper.messages import Content
 MAX_PAYLOAD_BYTES = 4096
 
 
-class Headers(Struct, frozen=True, omit_defaults=True):
+class Headers(Struct, frozen=True, gc=False, omit_defaults=True):
     id: str = field(name="apns-id")
     """Ours: the answer, and a message that comes twice, carry the same."""
     push_type: str = field(name="apns-push-type")
@@ -26,19 +26,19 @@ class Headers(Struct, frozen=True, omit_defaults=True):
     collapse_id: str | None = field(name="apns-collapse-id", default=None)
 
 
-class Request(Struct, frozen=True, rename="camel"):
+class Request(Struct, frozen=True, gc=False, rename="camel"):
     device_token: str | None
     headers: Headers
     payload: Raw
 
 
-class Alert(Struct, frozen=True, omit_defaults=True):
+class Alert(Struct, frozen=True, gc=False, omit_defaults=True):
     title: str | None = None
     subtitle: str | None = None
     body: str | None = None
 
 
-class Aps(Struct, frozen=True, omit_defaults=True, rename="kebab"):
+class Aps(Struct, frozen=True, gc=False, omit_defaults=True, rename="kebab"):
     alert: Alert | None = None
     badge: int | None = None
     sound: str | None = None
@@ -46,7 +46,7 @@ class Aps(Struct, frozen=True, omit_defaults=True, rename="kebab"):
     mutable_content: int | None = None
 
 
-class Payload(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Payload(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     aps: Aps
     message_id: str
     campaign_id: str

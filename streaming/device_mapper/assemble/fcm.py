@@ -20,58 +20,58 @@ RESERVED_KEYS = frozenset({"from", "message_type", "gcm", "google"})
 RESERVED_PREFIXES = ("google.", "gcm.")
 
 
-class Notification(Struct, frozen=True, omit_defaults=True):
+class Notification(Struct, frozen=True, gc=False, omit_defaults=True):
     title: str | None = None
     body: str | None = None
     image: str | None = None
 
 
-class AndroidNotification(Struct, frozen=True, omit_defaults=True):
+class AndroidNotification(Struct, frozen=True, gc=False, omit_defaults=True):
     sound: str | None = None
     tag: str | None = None
     """Of two with the same one the later takes the place of the earlier."""
     notification_count: int | None = None
 
 
-class Android(Struct, frozen=True, omit_defaults=True):
+class Android(Struct, frozen=True, gc=False, omit_defaults=True):
     priority: str
     ttl: str
     collapse_key: str | None = None
     notification: AndroidNotification | None = None
 
 
-class ApnsHeaders(Struct, frozen=True, omit_defaults=True):
+class ApnsHeaders(Struct, frozen=True, gc=False, omit_defaults=True):
     priority: str = field(name="apns-priority")
     expiration: str | None = field(name="apns-expiration", default=None)
     collapse_id: str | None = field(name="apns-collapse-id", default=None)
 
 
-class ApnsPayload(Struct, frozen=True):
+class ApnsPayload(Struct, frozen=True, gc=False):
     aps: Aps
 
 
-class Apns(Struct, frozen=True):
+class Apns(Struct, frozen=True, gc=False):
     """For an application on iOS that has its token from Firebase."""
 
     headers: ApnsHeaders
     payload: ApnsPayload
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     data: dict[str, str]
     notification: Notification | None = None
     android: Android | None = None
     apns: Apns | None = None
 
 
-class Target(Struct, frozen=True, omit_defaults=True):
+class Target(Struct, frozen=True, gc=False, omit_defaults=True):
     """Exactly one of them."""
 
     fid: str | None = None
     token: str | None = None
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     message: Raw
 
 

@@ -17,16 +17,16 @@ COLLAPSE_KEYS = range(101)
 OPEN_URL, OPEN_APPLICATION = 2, 3
 
 
-class ClickAction(Struct, frozen=True, omit_defaults=True):
+class ClickAction(Struct, frozen=True, gc=False, omit_defaults=True):
     type: int
     url: str | None = None
 
 
-class Badge(Struct, frozen=True):
+class Badge(Struct, frozen=True, gc=False):
     set_num: int
 
 
-class Notification(Struct, frozen=True, omit_defaults=True):
+class Notification(Struct, frozen=True, gc=False, omit_defaults=True):
     """Title and body stand here alone: Huawei also takes them beside `android`, and would count them twice."""
 
     click_action: ClickAction
@@ -39,24 +39,24 @@ class Notification(Struct, frozen=True, omit_defaults=True):
     badge: Badge | None = None
 
 
-class Android(Struct, frozen=True, omit_defaults=True):
+class Android(Struct, frozen=True, gc=False, omit_defaults=True):
     urgency: str
     ttl: str
     collapse_key: int | None = None
     notification: Notification | None = None
 
 
-class Message(Struct, frozen=True, omit_defaults=True):
+class Message(Struct, frozen=True, gc=False, omit_defaults=True):
     data: str
     """JSON in a text, for the application."""
     android: Android
 
 
-class Target(Struct, frozen=True):
+class Target(Struct, frozen=True, gc=False):
     token: tuple[str | None]
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     validate_only: bool
     message: Raw
 

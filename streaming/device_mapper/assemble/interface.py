@@ -11,7 +11,7 @@ from streaming.device_mapper.messages import Content, SendingMessage
 LONGEST_TTL_S = 28 * 86_400
 
 
-class Delivery(Struct, frozen=True):
+class Delivery(Struct, frozen=True, gc=False):
     """A message, and the moment at which it is mapped."""
 
     message: SendingMessage

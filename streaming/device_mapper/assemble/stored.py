@@ -11,11 +11,11 @@ from streaming.device_mapper.assemble.json_objects import merged
 from streaming.device_mapper.messages import Content
 
 
-class Id(Struct, frozen=True):
+class Id(Struct, frozen=True, gc=False):
     id: str
 
 
-class StoredMessage(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class StoredMessage(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """The same for both; they differ in where an application shows them."""
 
     campaign_id: str

@@ -22,19 +22,19 @@ _TOPIC = re.compile(rf"[A-Za-z0-9_-]{{1,{MAX_TOPIC_CHARACTERS}}}")
 _SUBSCRIPTION = msgspec.json.Decoder(WebPush)
 
 
-class Headers(Struct, frozen=True, omit_defaults=True, rename="pascal"):
+class Headers(Struct, frozen=True, gc=False, omit_defaults=True, rename="pascal"):
     ttl: str = msgspec.field(name="TTL")
     urgency: str
     topic: str | None = None
 
 
-class Request(Struct, frozen=True):
+class Request(Struct, frozen=True, gc=False):
     subscription: WebPush
     headers: Headers
     plaintext: str
 
 
-class Plaintext(Struct, frozen=True, omit_defaults=True, rename="camel"):
+class Plaintext(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel"):
     """What the site's service worker gets."""
 
     message_id: str
