@@ -3,7 +3,7 @@
 Each deletion is audited in the same transaction, with the contact as a keyed hash and the number of devices that went.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -75,12 +75,10 @@ class ContactDeletionWorker:
         return outcomes
 
     async def _delete(
-        self, connection: AsyncConnection[Any], customer_id: CustomerId, deletions: Sequence[ContactDeletion]
+        self, connection: AsyncConnection[Any], deletions: Mapping[CustomerId, Sequence[ContactDeletion]]
     ) -> None:
-        contacts: dict[int, int] = {}
-        for deletion in deletions:
-            contacts[deletion.contact_id] = max(deletion.deleted_at, contacts.get(deletion.contact_id, 0))
-        deleted = await delete_contacts(connection, customer_id, contacts)
+        contacts = {customer_id: _latest(of_tenant) for customer_id, of_tenant in deletions.items()}
+        deleted = await delete_contacts(connection, contacts)
         await self._audit.append_async(
             connection,
             [
@@ -90,11 +88,20 @@ class ContactDeletionWorker:
                     "contact.delete",
                     "deleted",
                     contact_id=contact_id,
-                    rows_affected=deleted.get(contact_id, 0),
+                    rows_affected=deleted.get(customer_id, {}).get(contact_id, 0),
                 )
-                for contact_id in contacts
+                for customer_id, of_tenant in contacts.items()
+                for contact_id in of_tenant
             ],
         )
+
+
+def _latest(deletions: Sequence[ContactDeletion]) -> dict[int, int]:
+    """Contact → when it was deleted last."""
+    contacts: dict[int, int] = {}
+    for deletion in deletions:
+        contacts[deletion.contact_id] = max(deletion.deleted_at, contacts.get(deletion.contact_id, 0))
+    return contacts
 
 
 def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome:

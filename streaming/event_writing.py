@@ -1,6 +1,6 @@
 """What writer and republisher share: the events of a batch, decoded and written, and what failed of them."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -36,7 +36,5 @@ class EventWriting:
         return failures | await self._tenants.run(batch.connection, work)
 
 
-async def write_events(
-    connection: AsyncConnection[Any], customer_id: CustomerId, events: Sequence[DecodedEvent]
-) -> None:
-    await apply_changes(connection, customer_id, fold(events))
+async def write_events(connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]) -> None:
+    await apply_changes(connection, {customer_id: fold(of_tenant) for customer_id, of_tenant in events.items()})

@@ -4,7 +4,7 @@ A verdict about a token that the device has replaced since, or set later than th
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -102,10 +102,9 @@ class PushTokenStatusUpdater:
         return outcomes
 
 
-async def write_verdicts(
-    connection: AsyncConnection[Any], customer_id: CustomerId, verdicts: Sequence[Verdict]
-) -> None:
-    await apply_verdicts(connection, customer_id, verdicts)
+async def write_verdicts(connection: AsyncConnection[Any], verdicts: Mapping[CustomerId, Sequence[Verdict]]) -> None:
+    for customer_id, of_tenant in verdicts.items():
+        await apply_verdicts(connection, customer_id, of_tenant)
 
 
 def daemon(token_type: TokenType) -> Daemon:

@@ -5,7 +5,7 @@ and done again behind a savepoint for each tenant, and where a message may be to
 """
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -35,7 +35,8 @@ class Work(Generic[Item]):
     item: Item
 
 
-Apply = Callable[[AsyncConnection[Any], CustomerId, Sequence[Item]], Awaitable[None]]
+Apply = Callable[[AsyncConnection[Any], Mapping[CustomerId, Sequence[Item]]], Awaitable[None]]
+"""What the tenants' items say, done. Tenants come in the same order everywhere, or two batches wait for each other."""
 Failures = dict[int, Exception]
 """Place in the batch → why it failed."""
 
@@ -65,7 +66,6 @@ class TenantBatches(Generic[Item]):
         if by_tenant:
             await connection.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_ms:d}")
             if not await self._all_together(connection, by_tenant):
-                # In the same order everywhere, or two batches wait for each other's tenants for ever.
                 for customer_id in sorted(by_tenant):
                     failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
             await connection.execute("SET LOCAL lock_timeout = 0")
@@ -76,8 +76,8 @@ class TenantBatches(Generic[Item]):
     ) -> bool:
         try:
             async with connection.transaction():
-                for customer_id in sorted(by_tenant):
-                    await self._apply(connection, customer_id, [one.item for one in by_tenant[customer_id]])
+                items = {customer_id: [one.item for one in by_tenant[customer_id]] for customer_id in sorted(by_tenant)}
+                await self._apply(connection, items)
         except Exception:
             if connection.closed:
                 raise
@@ -109,7 +109,7 @@ class TenantBatches(Generic[Item]):
     ) -> Exception | None:
         try:
             async with connection.transaction():
-                await self._apply(connection, customer_id, [one.item for one in work])
+                await self._apply(connection, {customer_id: [one.item for one in work]})
         except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable) as error:
             return await self._gone_meanwhile(connection, customer_id) or error
         except Exception as error:

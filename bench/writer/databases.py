@@ -147,7 +147,7 @@ async def _fill(source: Source, contacts_of: dict[CustomerId, range]) -> None:
         for tenant, contacts in contacts_of.items():
             for part in _parts(contacts, 1000):
                 linked = [decode_event(_link(tenant, contact, device)) for contact in part for device in (1, 2)]
-                await apply_changes(connection, tenant, fold(linked))
+                await apply_changes(connection, {tenant: fold(linked)})
             await connection.commit()
 
 

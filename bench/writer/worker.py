@@ -48,7 +48,7 @@ async def prepare_one_commit_per_event(task: Task, _report: Report) -> Work:
             for batch in batches:
                 for message in batch.messages:
                     event = decode_event(message)
-                    await apply_changes(connection, event.customer_id, fold([event]))
+                    await apply_changes(connection, {event.customer_id: fold([event])})
                     await connection.commit()
 
     return _in_lanes(task, work_through)

@@ -136,7 +136,7 @@ class OrphanDeletion:
     ) -> bool:
         """Delete and audit some; False: none was left."""
         with connection.transaction():
-            connection.execute(queries["lock_writes"], {"customer_id": customer_id})
+            connection.execute(queries["lock_writes"], {"customer_ids": [customer_id]})
             chosen = {"customer_id": customer_id, "limit": self._policy.batch_size}
             keys = connection.execute(_QUERIES["next_candidates"], chosen).fetchall()
             if not keys:

@@ -5,7 +5,7 @@ acknowledgement comes last and the ids are the same when a message comes again.
 """
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,7 +104,11 @@ class DeviceMapper:
             work.append(Work(position, customer_id, job))
         return work
 
-    async def _map(self, connection: AsyncConnection[Any], customer_id: CustomerId, jobs: Sequence[Job]) -> None:
+    async def _map(self, connection: AsyncConnection[Any], jobs: Mapping[CustomerId, Sequence[Job]]) -> None:
+        for customer_id, of_tenant in jobs.items():
+            await self._map_tenant(connection, customer_id, of_tenant)
+
+    async def _map_tenant(self, connection: AsyncConnection[Any], customer_id: CustomerId, jobs: Sequence[Job]) -> None:
         """Map all messages of a tenant. It may be called again for the same: then from the beginning.
 
         PostgreSQL's errors are raised, for they end the transaction that we are in. Any other costs only the messages

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from clientmgr.devices.events import FUTURE_TOLERANCE_MS, InvalidMessageError, decode_event
 from clientmgr.devices.fold import fold
+from clientmgr.devices.rows import row_of
 from clientmgr.devices.state import canonical
-from clientmgr.devices.store import _row_of
 from clientmgr.errors import is_permanent
 from tests.devices.malformed import GOOD, MALFORMED
 
@@ -75,7 +75,7 @@ def test_any_message_is_refused_or_can_be_written(message: dict[str, Any]) -> No
     except InvalidMessageError:
         return
     changes = fold([decoded, decoded])
-    rows = msgspec.json.encode([_row_of(key, state) for key, state in changes.devices.items()])
+    rows = msgspec.json.encode([row_of(key, state) for key, state in changes.devices.items()])
     assert b"\\u0000" not in rows.replace(b"\\\\", b"")
 
 

@@ -48,8 +48,8 @@ async def test_odd_values_are_kept_as_they_are(
         for application, client, text, content in {(one[0], one[1]): one for one in odd}.values()
     ]
     async with await database.connect_async(Role.WRITER) as connection:
-        await apply_changes(connection, tenant, fold(events))
-        again = await apply_changes(connection, tenant, fold(events))
+        await apply_changes(connection, {tenant: fold(events)})
+        again = (await apply_changes(connection, {tenant: fold(events)}))[tenant]
     assert (again.devices, again.deleted_devices) == ({}, [])
 
     found = {(row["application_code"], row["client_id"]) for row in rows(database, tenant)}

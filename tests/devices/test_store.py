@@ -33,10 +33,10 @@ async def arrive(database: Database, tenant: CustomerId, batch: list[Happening])
     async with await database.connect_async(Role.WRITER) as connection:
         events = [happening.decoded() for happening in batch if happening.kind != "contact.deleted"]
         if events:
-            await apply_changes(connection, tenant, fold(events))
+            await apply_changes(connection, {tenant: fold(events)})
         gone = [happening for happening in batch if happening.kind == "contact.deleted"]
         for happening in gone:
-            await delete_contacts(connection, tenant, {happening.content["contactId"]: happening.at})
+            await delete_contacts(connection, {tenant: {happening.content["contactId"]: happening.at}})
 
 
 def devices(database: Database, tenant: CustomerId) -> dict[tuple[str, str], Device]:
@@ -191,7 +191,7 @@ async def test_a_batch_that_changes_nothing_writes_nothing(database: Database, t
     before = rows(database, tenant)
 
     async with await database.connect_async(Role.WRITER) as connection:
-        writes = await apply_changes(connection, tenant, fold([event.decoded()]))
+        writes = (await apply_changes(connection, {tenant: fold([event.decoded()])}))[tenant]
 
     assert (writes.devices, writes.deleted_devices) == ({}, [])
     assert rows(database, tenant) == before
@@ -204,8 +204,8 @@ async def test_a_late_event_does_not_bring_back_a_deleted_contacts_device(
     link = Happening("client.contactLinked", 2, "A", "c1", '{"contactId": 42}')
     await arrive(database, tenant, [link])
     async with await database.connect_async(Role.WRITER) as connection:
-        assert await delete_contacts(connection, tenant, {42: 5, 43: 5}) == {42: 1}
-        assert await delete_contacts(connection, tenant, {42: 5}) == {}
+        assert await delete_contacts(connection, {tenant: {42: 5, 43: 5}}) == {tenant: {42: 1}}
+        assert await delete_contacts(connection, {tenant: {42: 5}}) == {tenant: {}}
 
     await arrive(database, tenant, [Happening("client.registered", 4, "A", "c1", '{"language": "en"}')])
     await arrive(database, tenant, [link, Happening("client.contactLinked", 6, "A", "c2", '{"contactId": 42}')])

@@ -2,42 +2,36 @@
 
 -- name: lock_writes
 -- One writer of a tenant at a time: a device that is not there yet has no row to lock, and neither has a tombstone.
-SELECT pg_advisory_xact_lock(-%(customer_id)s::bigint);
+-- Whoever locks several names them in order, or two of them wait for each other.
+SELECT pg_advisory_xact_lock(-customer_id) FROM unnest(%(customer_ids)s::bigint []) AS tenants (customer_id);
+
+-- name: devices
+-- What is known of these devices: the row, the tombstone, or both. Not locked: the tenant's write lock is held, and a
+-- lock on each row would be written to the row. JSON as text: whoever asks has a quicker decoder than the driver's.
+SELECT wanted.application_code, wanted.client_id, t.deleted_version,
+    d.contact_id, d.contact_version, d.push_token, d.push_token_kind, d.push_token_digest, d.push_token_status,
+    d.push_token_version, d.push_token_status_version, d.web_push::text, d.last_seen_version, d.info_versions::text,
+    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
+    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text
+FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
+LEFT JOIN :"schema".devices AS d USING (application_code, client_id)
+LEFT JOIN :"schema".device_tombstones AS t USING (application_code, client_id)
+WHERE d.client_id IS NOT NULL OR t.client_id IS NOT NULL;
 
 -- name: claims
-SELECT c.application_code, c.token_digest, c.client_id, c.claimed_version
+-- Who has claimed these tokens, and what is known of that device: columns as above, then those of the claim.
+SELECT c.application_code, c.client_id, NULL,
+    d.contact_id, d.contact_version, d.push_token, d.push_token_kind, d.push_token_digest, d.push_token_status,
+    d.push_token_version, d.push_token_status_version, d.web_push::text, d.last_seen_version, d.info_versions::text,
+    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
+    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text,
+    c.token_digest, c.claimed_version
 FROM unnest(%(application_codes)s::text [], %(digests)s::bytea []) AS wanted (application_code, token_digest)
-JOIN :"schema".push_token_claims AS c USING (application_code, token_digest);
+JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
+LEFT JOIN :"schema".devices AS d ON (d.application_code, d.client_id) = (c.application_code, c.client_id);
 
 -- name: contact_tombstones
 SELECT contact_id, deleted_version FROM :"schema".contact_tombstones WHERE contact_id = ANY(%(contact_ids)s::bigint []);
-
--- name: device_tombstones
-SELECT t.application_code, t.client_id, t.deleted_version
-FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
-JOIN :"schema".device_tombstones AS t USING (application_code, client_id);
-
--- name: devices
--- Not locked: the tenant's write lock is held, and a lock on each row would be written to the row. JSON as text: whoever
--- asks has a quicker decoder than the driver's.
-SELECT application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_digest,
-    push_token_status, push_token_version, push_token_status_version, web_push::text, last_seen_version,
-    info_versions::text,
-    hardware_id, platform, application_version, device_model, os_version, sdk_version, language, timezone,
-    push_enabled, push_settings::text, attributes::text
-FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
-JOIN :"schema".devices USING (application_code, client_id);
-
--- name: token_holders
--- The devices that hold a token which the batch claims, with the columns of `devices`.
-SELECT d.application_code, d.client_id, d.contact_id, d.contact_version, d.push_token, d.push_token_kind,
-    d.push_token_digest, d.push_token_status, d.push_token_version, d.push_token_status_version, d.web_push::text,
-    d.last_seen_version, d.info_versions::text,
-    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
-    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text
-FROM unnest(%(application_codes)s::text [], %(digests)s::bytea []) AS claimed (application_code, token_digest)
-JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
-JOIN :"schema".devices AS d ON (d.application_code, d.client_id) = (c.application_code, c.client_id);
 
 -- name: upsert_devices
 INSERT INTO :"schema".devices AS d (

@@ -1,0 +1,108 @@
+"""Devices between the tables and us: rows of the queries in `sql/tenant/queries/devices.sql` as states, and back."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
+from clientmgr.devices.fold import Claim
+from clientmgr.devices.state import (
+    INFO_FIELDS,
+    NO_DIGEST,
+    ContactFacet,
+    DeviceKey,
+    DeviceState,
+    Info,
+    PushToken,
+    TokenFacet,
+    TokenKey,
+    provider_of,
+)
+
+JSON_FIELDS = ("push_settings", "attributes")
+# Where `devices` and `claims` have them.
+LAST_SEEN = 12
+_INFO_COLUMNS = {name: place for place, name in enumerate(INFO_FIELDS, start=LAST_SEEN + 2)}
+_INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
+
+
+def state_of(row: Sequence[Any]) -> DeviceState:
+    """A row of `devices` as a state."""
+    (contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[
+        3:LAST_SEEN
+    ]
+    token = None if kind is None else PushToken(kind, push_token, _undecoded(web_push))
+    versions = _INFO_VERSIONS.decode(row[LAST_SEEN + 1])
+    info = {name: Info(set_at, row[_INFO_COLUMNS[name]]) for name, set_at in versions.items()}
+    for name in JSON_FIELDS:
+        if (known := info.get(name)) is not None:
+            info[name] = Info(known.version, _undecoded(known.value))
+    return DeviceState(
+        info,
+        TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
+        ContactFacet(contact_version, contact_id),
+        row[LAST_SEEN],
+    )
+
+
+def _undecoded(text: str | None) -> msgspec.Raw | None:
+    """JSON that goes back as it came: hardly anybody looks into it."""
+    return None if text is None else msgspec.Raw(text)
+
+
+def row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
+    """A state as the JSON that `upsert_devices` reads; what is absent is null there."""
+    token = state.token
+    row: dict[str, Any] = {
+        "application_code": key.application_code,
+        "client_id": key.client_id,
+        "contact_id": state.contact.contact_id,
+        "contact_version": state.contact.version,
+        "push_token_digest": None if token.digest == NO_DIGEST else f"\\x{token.digest.hex()}",
+        "push_token_status": token.status,
+        "push_token_version": token.version,
+        "push_token_status_version": token.status_version,
+        "last_seen_version": state.last_seen,
+        "info_versions": {name: info.version for name, info in state.info.items()},
+        "provider": provider_of(state),
+    }
+    if token.token is not None:
+        row |= {
+            "push_token": token.token.token,
+            "push_token_kind": token.token.kind,
+            "web_push": token.token.web_push,
+        }
+    for name, info in state.info.items():
+        row[name] = info.value
+    return row
+
+
+def device_columns(keys: Iterable[DeviceKey]) -> dict[str, str]:
+    ordered = list(keys)
+    return {
+        "application_codes": text_array(key.application_code for key in ordered),
+        "client_ids": text_array(key.client_id for key in ordered),
+    }
+
+
+def token_columns(keys: Iterable[TokenKey]) -> dict[str, str]:
+    ordered = list(keys)
+    return {
+        "application_codes": text_array(key.application_code for key in ordered),
+        "digests": bytea_array(key.digest for key in ordered),
+    }
+
+
+def claim_columns(claims: Mapping[TokenKey, Claim]) -> dict[str, str]:
+    return token_columns(claims) | {
+        "client_ids": text_array(claim.client_id for claim in claims.values()),
+        "versions": bigint_array(claim.version for claim in claims.values()),
+    }
+
+
+def link_columns(links: Mapping[tuple[int, DeviceKey], int]) -> dict[str, str]:
+    return device_columns(key for _, key in links) | {
+        "contact_ids": bigint_array(contact_id for contact_id, _ in links),
+        "versions": bigint_array(links.values()),
+    }
