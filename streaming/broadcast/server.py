@@ -36,6 +36,8 @@ MAP_WITHIN_S = 5.0
 BACKLOG = 1024
 SEND_BUFFER = 64 * 1024
 """Of the kernel, per connection. By default it would take minutes of positions from us for a client that is gone."""
+UNSENT_IN_KERNEL = 8 * 1024
+"""Beyond what is on its way, the kernel takes so much from us: what waits with us can still be replaced by newer."""
 
 Ready = Callable[[int], None]
 
@@ -139,7 +141,10 @@ def _listener(settings: Settings) -> Any:
     except OSError as error:
         raise SettingsError(f"LIVE_WS_HOST, LIVE_WS_PORT: can't listen on {host}:{port} ({error})") from None
     with listener:
+        # Both are handed on to the connections.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
+        if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
         listener.setblocking(False)
         yield listener
 
