@@ -8,10 +8,10 @@ BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test lint format lock bench soak clean
+.PHONY: help setup standins demo up test lint format docs screenshots lock bench soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv and install the locked packages (again only when the lock changed)
 
@@ -40,6 +40,12 @@ lint: setup ## Formatter, linter, strict types and import directions
 format: setup ## Format the code and mend what the linter can
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup ## Write the documentation that is made from the code: settings, daemons, messages
+	$(BIN)/python -m tools.docs
+
+screenshots: setup ## Take the documentation's pictures from a running `make demo` (needs Chromium)
+	$(BIN)/python -m tools.screenshots
 
 lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
 	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \

@@ -1,15 +1,19 @@
-"""Proves that the audit log is as it was written, or says which rows are not. Reads, never writes."""
+"""Proves that the audit log is as it was written, or says which rows are not. Reads the log, never writes it."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from psycopg import Connection
+from psycopg.types.json import Jsonb
 
 from clientmgr.audit import AuditLogger, AuditRecord, read_log
 from clientmgr.sqlfiles import named_queries
 
 _QUERIES = named_queries("control/queries/audit.sql")
+_RECORDING = named_queries("operations/queries/audit_verifications.sql")
+FINDINGS_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +42,27 @@ def verify(connection: Connection[Any], logger: AuditLogger, customer_id: int | 
     yield from verify_chains(read_log(connection, customer_id=customer_id, oldest_first=True), ends, logger)
     for (unaudited,) in connection.execute(_QUERIES["tenants_without_chain"], parameters):
         yield Finding(unaudited, 1, "the whole chain is missing; a registered tenant always has one")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a verification of the whole log came to."""
+
+    findings: int
+    first: Sequence[Finding]
+    """The first of them: with the wrong key every row is one."""
+
+    @classmethod
+    def of(cls, findings: Iterable[Finding]) -> "Verdict":
+        remaining = iter(findings)
+        first = list(itertools.islice(remaining, FINDINGS_KEPT))
+        return cls(len(first) + sum(1 for _ in remaining), first)
+
+
+def record(connection: Connection[Any], verdict: Verdict) -> None:
+    """Note it for the metrics."""
+    first = Jsonb([asdict(finding) for finding in verdict.first])
+    connection.execute(_RECORDING["record"], {"findings": verdict.findings, "first_findings": first})
 
 
 def verify_chains(records: Iterable[AuditRecord], ends: dict[int, ChainEnd], logger: AuditLogger) -> Iterator[Finding]:

@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import errno
+import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -16,7 +18,6 @@ from clientmgr.settings import Settings
 
 log = get_logger(__name__)
 
-LOOPBACK = "127.0.0.1"
 PLAIN_TEXT = "text/plain; charset=utf-8"
 BEAT_S = 1.0
 STUCK_AFTER_S = 15.0
@@ -27,7 +28,7 @@ Health = Callable[[], str]
 
 @contextlib.asynccontextmanager
 async def serve_metrics(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> AsyncIterator[None]:
-    """Serve `/metrics` and `/healthz` on 127.0.0.1 meanwhile, where METRICS_PORT is set.
+    """Serve `/metrics` and `/healthz` on METRICS_HOST meanwhile, where METRICS_PORT is set.
 
     A thread answers: what a busy event loop does to us is to be seen in the numbers, not as scrapes that fail. The
     daemon is healthy for as long as its event loop turns.
@@ -47,7 +48,7 @@ async def serve_metrics(settings: Settings, *, stuck_after_s: float = STUCK_AFTE
         silence_s = time.monotonic() - last_beat
         return f"the event loop has been stuck for {silence_s:.0f} s" if silence_s > stuck_after_s else ""
 
-    with _http_server(settings.metrics_port, health):
+    with _http_server(settings, health):
         heart = asyncio.create_task(beat(), name="heartbeat")
         try:
             yield
@@ -56,22 +57,33 @@ async def serve_metrics(settings: Settings, *, stuck_after_s: float = STUCK_AFTE
 
 
 @contextlib.contextmanager
-def _http_server(port: int, health: Health) -> Iterator[None]:
+def _http_server(settings: Settings, health: Health) -> Iterator[None]:
+    host, port = settings.metrics_host, settings.metrics_port
     try:
-        server = ThreadingHTTPServer((LOOPBACK, port), _handler(health))
+        server = _Server((host, port), _handler(health))
     except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise SettingsError(
+                f"METRICS_HOST: expected an address of this machine, got {host!r} ({error.strerror})"
+            ) from None
         raise SettingsError(
             f"METRICS_PORT: expected a free port, got {port} ({error.strerror}); every daemon needs its own, or 0"
         ) from None
     thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
     thread.start()
-    log.info("metrics are served", url=f"http://{LOOPBACK}:{port}/metrics")
+    log.info("metrics are served", host=host, port=port)
     try:
         yield
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
 
 
 def _handler(health: Health) -> type[BaseHTTPRequestHandler]:

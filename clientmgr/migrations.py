@@ -17,7 +17,7 @@ from clientmgr.tenants import belongings
 log = get_logger(__name__)
 
 # In the order they build on each other.
-COMPONENTS = ("control", "broker", "gateway", "lifecycle", "live", "batch", "dashboard")
+COMPONENTS = ("control", "broker", "gateway", "lifecycle", "live", "batch", "dashboard", "operations")
 
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"

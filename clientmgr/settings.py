@@ -259,7 +259,10 @@ class Settings(BaseSettings):
     pubsub_gateway_port: Port = Field(
         8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one."
     )
-    metrics_port: Port = Field(0, description="Port for Prometheus metrics of a daemon, on 127.0.0.1. 0: not served.")
+    metrics_port: Port = Field(0, description="Port of a daemon's /metrics and /healthz. 0: not served.")
+    metrics_host: str = Field(
+        "127.0.0.1", description="Address of METRICS_PORT. Whoever reaches it may read the metrics: they name topics."
+    )
 
     # Live broadcast
     instance_id: str = Field(

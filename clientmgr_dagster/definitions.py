@@ -13,6 +13,7 @@ from clientmgr_dagster.defs.dashboard.checks import (
     sync_within_tolerance,
 )
 from clientmgr_dagster.defs.dashboard.schedules import dashboard_job, nightly_dashboard
+from clientmgr_dagster.defs.operations.audit_verification import audit_verification, nightly_audit_verification
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets, daemon_health_sensor
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.operations.pruning import prune_event_log_job, prune_event_log_schedule
@@ -41,6 +42,7 @@ def build_definitions(**resources: object) -> dg.Definitions:
             orphans,
             dashboard_tenant_metrics,
             dashboard_tenant_metrics_history,
+            audit_verification,
             *daemon_assets,
         ],
         asset_checks=[
@@ -52,7 +54,13 @@ def build_definitions(**resources: object) -> dg.Definitions:
             history_complete,
         ],
         jobs=[account_deletion_job, contact_deletion_job, orphan_deletion_job, dashboard_job, prune_event_log_job],
-        schedules=[hourly_contact_deletion, nightly_orphan_deletion, nightly_dashboard, prune_event_log_schedule],
+        schedules=[
+            hourly_contact_deletion,
+            nightly_orphan_deletion,
+            nightly_dashboard,
+            nightly_audit_verification,
+            prune_event_log_schedule,
+        ],
         sensors=[
             tenant_registry_sensor,
             customer_activation_sensor,

@@ -17,6 +17,14 @@ LAG_SECONDS: Final = Gauge(
     "clientmgr_subscription_lag_seconds", "Age of the oldest message not yet read.", ["topic", "subscription"]
 )
 
+WAITING_RETRIES: Final = Gauge(
+    "clientmgr_waiting_retries", "Messages put aside until their time comes.", ["topic", "subscription"]
+)
+DEAD_LETTERS: Final = Gauge(
+    "clientmgr_dead_letters", "Dead letters that nobody has replayed or dropped.", ["topic", "subscription"]
+)
+_OF_SUBSCRIPTIONS: Final = (LAG_MESSAGES, LAG_SECONDS, WAITING_RETRIES, DEAD_LETTERS)
+
 BATCH_MESSAGES: Final = Histogram(
     "clientmgr_batch_messages",
     "Messages in a batch.",
@@ -57,6 +65,12 @@ class SubscriptionMetrics:
         BATCH_FAILURES.labels(self._topic, self._subscription, kind).inc()
 
 
-def set_lag(topic: str, subscription: str, *, messages: int, seconds: float) -> None:
-    LAG_MESSAGES.labels(topic, subscription).set(messages)
-    LAG_SECONDS.labels(topic, subscription).set(seconds)
+def set_lag(topic: str, subscription: str, *, messages: int, seconds: float, waiting: int, dead: int) -> None:
+    for gauge, value in zip(_OF_SUBSCRIPTIONS, (messages, seconds, waiting, dead), strict=True):
+        gauge.labels(topic, subscription).set(value)
+
+
+def forget_lag(topic: str, subscription: str) -> None:
+    """Of a subscription that is gone: what it last said would stand, and alarm, for ever."""
+    for gauge in _OF_SUBSCRIPTIONS:
+        gauge.remove(topic, subscription)

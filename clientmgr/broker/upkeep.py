@@ -1,5 +1,5 @@
-"""What has to be done now and then for the log as a whole, by some process that is always there. The Pub/Sub gateway is
-such a one; several who do it at once do no harm.
+"""What has to be done now and then for the system as a whole, by some process that is always there. The Pub/Sub
+gateway is such a one; several who do it at once do no harm.
 """
 
 import asyncio
@@ -9,16 +9,18 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from clientmgr.broker.postgres.lag import export_lag
+from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.database import Database, Role
 from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
+from clientmgr.system_metrics import export_standing
 
 log = get_logger(__name__)
 
 TRIM_EVERY_S = 600.0
 EXPORT_LAG_EVERY_S = 10.0
+EXPORT_STANDING_EVERY_S = 60.0
 
 
 async def keep_up(
@@ -27,16 +29,21 @@ async def keep_up(
     *,
     trim_every_s: float = TRIM_EVERY_S,
     lag_every_s: float = EXPORT_LAG_EVERY_S,
+    standing_every_s: float = EXPORT_STANDING_EVERY_S,
 ) -> None:
-    """Delete old messages that nobody needs, and keep the lag metrics up to date where they are served. Cancel it."""
+    """Delete old messages that nobody needs; keep the metrics of the whole current where they are served. Cancel it."""
 
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
 
+    async def tell_standing(connection: AsyncConnection[Any]) -> None:
+        await export_standing(connection, sync_tolerance=settings.sync_tolerance)
+
     async with asyncio.TaskGroup() as chores:
         chores.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
         if settings.metrics_port:
-            chores.create_task(_repeat(database, Role.READER, export_lag, lag_every_s))
+            chores.create_task(_repeat(database, Role.READER, LagExport(), lag_every_s))
+            chores.create_task(_repeat(database, Role.READER, tell_standing, standing_every_s))
 
 
 async def _repeat(

@@ -12,7 +12,20 @@ import sys
 import psycopg
 import typer
 
-from clientmgr.cli import audit, config, devices, dlq, flippers, load, messages, services, stack, tenants, topics
+from clientmgr.cli import (
+    audit,
+    config,
+    dagster,
+    devices,
+    dlq,
+    flippers,
+    load,
+    messages,
+    services,
+    stack,
+    tenants,
+    topics,
+)
 from clientmgr.cli.output import fail
 from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
@@ -39,6 +52,7 @@ messages.register(app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
 services.register(app)
+app.add_typer(dagster.app, name="dagster")
 load.register(app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(flippers.app, name="flippers")

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 
-from clientmgr.broker.upkeep import keep_up
 from clientmgr.cli.output import log_failures
 from clientmgr.database import Database
 from clientmgr.embedded.stack import attach
@@ -38,6 +37,9 @@ def pubsub_gateway(
     database = Database.from_settings(settings)
     # gRPC is slow to import: only who needs it waits for it.
     from clientmgr.broker.gateway.server import serve
+
+    # Its gauges are of the system as a whole: in any other process they would stand at 0 and say that all is well.
+    from clientmgr.broker.upkeep import keep_up
 
     def on_ready(chosen_port: int) -> None:
         if not quiet:

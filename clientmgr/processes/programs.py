@@ -45,13 +45,18 @@ DEVICE_MAPPERS = tuple(
 def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
     environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
-    # `up` tells where the gateway listens: a line of its own would be a stray one.
-    own = [OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))]
-    own += [*(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
+    own = [*own_commands(), *more]
     return [
         *dagster_programs(settings, environment),
-        *(own_program(command, number, settings, environment) for number, command in enumerate([*own, *more])),
+        *(own_program(command, number, settings, environment) for number, command in enumerate(own)),
     ]
+
+
+def own_commands() -> list[OwnCommand]:
+    """What we ourselves bring to the system, in the order of its start and of its metrics' ports."""
+    # `up` tells where the gateway listens: a line of its own would be a stray one.
+    gateway = OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))
+    return [gateway, *(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
 
 
 def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
@@ -69,10 +74,32 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
     """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    complete_environment = dagster_environment(settings, environment)
+    workspace = str(config_file("workspace.yaml"))
+    # At its info level the daemon tells every five seconds that no sensor has news.
+    level = "warning" if settings.log_level == "info" else settings.log_level
+    log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
+    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
+    return [
+        Program(
+            name,
+            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
+            complete_environment,
+            grace_seconds=settings.shutdown_timeout_s,
+        )
+        for name, module, arguments in [
+            ("dagster-daemon", "dagster._daemon", ["run"]),
+            ("dagster-webserver", "dagster_webserver", webserver_options),
+        ]
+    ]
+
+
+def dagster_environment(settings: Settings, environment: dict[str, str]) -> dict[str, str]:
+    """What Dagster's programs need besides `environment`. Makes its home, with our dagster.yaml in it."""
     home = settings.data_dir.resolve() / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
-    dagster_environment = {
+    return {
         **environment,
         **spark_environment(settings),
         "DAGSTER_HOME": str(home),
@@ -84,23 +111,6 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
         "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
         "PYTHONUNBUFFERED": "1",
     }
-    workspace = str(config_file("workspace.yaml"))
-    # At its info level the daemon tells every five seconds that no sensor has news.
-    level = "warning" if settings.log_level == "info" else settings.log_level
-    log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
-    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
-    return [
-        Program(
-            name,
-            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
-            dagster_environment,
-            grace_seconds=settings.shutdown_timeout_s,
-        )
-        for name, module, arguments in [
-            ("dagster-daemon", "dagster._daemon", ["run"]),
-            ("dagster-webserver", "dagster_webserver", webserver_options),
-        ]
-    ]
 
 
 def dagster_database_url(settings: Settings) -> str:

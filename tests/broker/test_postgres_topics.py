@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Outcome, Retry
 from clientmgr.broker.postgres import retention, topics
-from clientmgr.broker.postgres.lag import export_lag, subscription_lag
+from clientmgr.broker.postgres.lag import LagExport, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import last_offset, read_from
 from clientmgr.broker.postgres.topics import TopicNotDrainedError, drop_group, pass_offsets
@@ -191,7 +191,7 @@ async def test_lag_tells_how_far_a_group_is_behind(log_broker: PostgresBroker, d
         assert len(lag.partitions) == 16
         assert lag.oldest_unread is not None
         assert abs(datetime.now(UTC) - lag.oldest_unread) < timedelta(minutes=1)
-        await export_lag(connection)
+        await LagExport()(connection)
         labels = {"topic": TOPIC, "subscription": SUBSCRIPTION}
         assert REGISTRY.get_sample_value("clientmgr_subscription_lag_messages", labels) == 4.0
         await drain(log_broker)
@@ -220,6 +220,23 @@ async def test_metrics_count_what_was_published_and_consumed(log_broker: Postgre
     assert REGISTRY.get_sample_value("clientmgr_messages_retried_total", labels) == 1.0
     assert REGISTRY.get_sample_value("clientmgr_messages_dead_total", labels) == 3.0
     assert REGISTRY.get_sample_value("clientmgr_batch_messages_sum", labels) == 4.0
+
+
+async def test_metrics_count_what_a_handler_published_once_it_is_committed(log_broker: PostgresBroker) -> None:
+    topic, out = "metered-in", "metered-out"
+    await ready(log_broker, topic, topic)
+    await log_broker.ensure_topic(out)
+    # Two groups, of which one fails: the batch is handled as a whole first, and then group by group.
+    await log_broker.publish(topic, [message(1)])
+    await log_broker.publish(topic, [message(2)])
+
+    async def handler(batch: Batch) -> None:
+        batch.publish(out, [message(0)] * len(batch.messages))
+        if any(number_of(got) == 2 for got in batch.messages):
+            raise PermanentError("not this one")
+
+    await log_broker.consume(topic, handler, burst=True)
+    assert REGISTRY.get_sample_value("clientmgr_messages_published_total", {"topic": out}) == 1.0
 
 
 async def test_reading_by_offset_gives_each_message_once(log_broker: PostgresBroker, database: Database) -> None:

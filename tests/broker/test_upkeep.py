@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.broker.interface import Dead
+from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.upkeep import keep_up
-from clientmgr.database import Database
+from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
-from tests.broker.recording import SUBSCRIPTION, TOPIC, drain, messages, ready, until
+from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, messages, ready, until
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,24 @@ async def test_old_messages_go_and_the_lag_is_told(
     upkeep.cancel()
     with pytest.raises(asyncio.CancelledError):
         await upkeep
+
+
+async def test_dead_letters_are_told_until_their_subscription_is_gone(
+    log_broker: PostgresBroker, database: Database, query: Callable[..., list[tuple[Any, ...]]]
+) -> None:
+    await ready(log_broker, "told-topic", "told-reader")
+    await log_broker.publish("told-topic", messages(range(2)))
+    await drain(log_broker, Recorder(lambda _: Dead("end")), subscription="told-reader")
+    export = LagExport()
+    labels = {"topic": "told-topic", "subscription": "told-reader"}
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        await export(connection)
+        assert REGISTRY.get_sample_value("clientmgr_dead_letters", labels) == 2
+        query("DELETE FROM clientmgr.dead_letter_queue")
+        query("DELETE FROM clientmgr.consumer_offsets WHERE group_id = 'told-reader'")
+        await export(connection)
+    assert REGISTRY.get_sample_value("clientmgr_dead_letters", labels) is None
+    assert REGISTRY.get_sample_value("clientmgr_subscription_lag_seconds", labels) is None
 
 
 async def test_a_server_that_is_away_is_tried_again(

@@ -63,6 +63,20 @@ def test_the_gateway_prints_what_clients_need_and_stops_cleanly(
         assert process.wait(30) == 0, (tmp_path / "gateway.log").read_text()
 
 
+def test_what_was_published_through_it_is_counted(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    port = free_port()
+    with gateway(database, tmp_path, "--port", "0", METRICS_PORT=str(port)) as (_, line):
+        monkeypatch.setenv("PUBSUB_EMULATOR_HOST", line.partition("=")[2])
+        with pubsub_v1.PublisherClient() as publisher:
+            topic = publisher.topic_path("client-manager", "orders")
+            publisher.create_topic(name=topic)
+            for _ in range(3):
+                publisher.publish(topic, b"{}").result(30)
+        assert 'clientmgr_messages_published_total{topic="orders"} 3.0' in fetch(port, "/metrics")[1]
+
+
 def test_metrics_with_everybodys_lag_and_health_are_served_where_a_port_is_set(
     database: Database, tmp_path: Path
 ) -> None:
@@ -77,7 +91,7 @@ def test_metrics_with_everybodys_lag_and_health_are_served_where_a_port_is_set(
         assert fetch(port, "/other")[0] == 404
         lag = 'clientmgr_subscription_lag_messages{subscription="g",topic="outbox"} 0.0'
         eventually(lambda: lag in fetch(port, "/metrics")[1], "the lag is told")
-        assert "# TYPE clientmgr_messages_published_total counter" in fetch(port, "/metrics")[1]
+        assert 'clientmgr_tenants{status="active"} 0.0' in fetch(port, "/metrics")[1]
 
 
 def test_a_port_that_is_taken_is_a_setting_to_change(database: Database, tmp_path: Path) -> None:

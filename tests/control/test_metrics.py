@@ -24,8 +24,8 @@ def settings() -> Settings:
     return load_settings(metrics_port=free_port())
 
 
-def fetch(settings: Settings, path: str) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{settings.metrics_port}{path}"
+def fetch(settings: Settings, path: str, *, host: str = "127.0.0.1") -> tuple[int, str]:
+    url = f"http://{host}:{settings.metrics_port}{path}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:
             return answer.status, answer.read().decode()
@@ -66,6 +66,23 @@ async def test_a_taken_port_is_named(settings: Settings) -> None:
         with pytest.raises(SettingsError, match=f"METRICS_PORT: expected a free port, got {settings.metrics_port}"):
             async with serve_metrics(settings):
                 pass
+
+
+async def test_an_address_that_is_not_ours_is_named() -> None:
+    settings = load_settings(metrics_port=free_port(), metrics_host="192.0.2.1")
+    with pytest.raises(SettingsError, match=r"METRICS_HOST: expected an address of this machine, got '192\.0\.2\.1'"):
+        async with serve_metrics(settings):
+            pass
+
+
+async def test_metrics_are_served_where_the_setting_says() -> None:
+    everywhere = load_settings(metrics_port=free_port(), metrics_host="0.0.0.0")  # noqa: S104  # for a moment
+    async with serve_metrics(everywhere):
+        assert await asyncio.to_thread(fetch, everywhere, "/healthz", host="127.0.0.2") == (200, "ok")
+    loopback = load_settings(metrics_port=free_port())
+    async with serve_metrics(loopback):
+        with pytest.raises(urllib.error.URLError):
+            await asyncio.to_thread(fetch, loopback, "/healthz", host="127.0.0.2")
 
 
 async def test_without_a_port_nothing_is_served() -> None:

@@ -12,6 +12,7 @@ def test_holds_exactly_these_definitions() -> None:
     repository = defs.get_repository_def()
     graph = repository.asset_graph
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
+        "audit_verification",
         "bigquery_deleted_contacts",
         "contact_deletion_messages",
         "daemons/contact_deletion",
@@ -31,6 +32,7 @@ def test_holds_exactly_these_definitions() -> None:
         "tenant_schema",
     }
     assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
+        "audit_verification:audit_log_intact",
         "contact_deletion_messages:every_deletion_published",
         "dashboard_tenant_metrics:every_tenant_counted",
         "dashboard_tenant_metrics:schemas_at_head",
@@ -56,6 +58,7 @@ def test_holds_exactly_these_definitions() -> None:
     }
     assert {schedule.name for schedule in repository.schedule_defs} == {
         "hourly_contact_deletion",
+        "nightly_audit_verification",
         "nightly_dashboard",
         "nightly_orphan_deletion",
         "prune_event_log_schedule",

@@ -24,6 +24,7 @@ from clientmgr.processes.programs import (
 )
 from clientmgr.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dagster.defs.operations.audit_verification import audit_verification
 from clientmgr_dagster.defs.operations.daemon_health import READS, daemon_health_sensor
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.operations.pruning import prune_event_log_job
@@ -89,6 +90,23 @@ def test_pruning_keeps_what_tells_the_present_state_of_every_partition(
     count = query("SELECT count(*) FROM dagster.event_logs WHERE run_id <> %s", result.run_id)
     prune_event_log_job.execute_in_process(instance=stored, resources=RESOURCES)
     assert query("SELECT count(*) FROM dagster.event_logs WHERE run_id = ANY(%s)", [*old, new]) == count
+
+
+def test_the_audit_log_is_verified_and_what_came_of_it_is_remembered(
+    instance: dg.DagsterInstance, manager: TenantSchemaManager, query: Query
+) -> None:
+    manager.activate([1, 2], actor="test")
+
+    def verified() -> list[bool]:
+        result = dg.materialize([audit_verification], instance=instance, resources=RESOURCES)
+        return [check.passed for check in result.get_asset_check_evaluations()]
+
+    assert verified() == [True]
+    query("ALTER TABLE clientmgr.audit_log DISABLE TRIGGER USER")
+    query("UPDATE clientmgr.audit_log SET actor = 'nobody' WHERE customer_id = 2 AND seq = 1")
+    assert verified() == [False]
+    remembered = query("SELECT findings, first_findings FROM clientmgr.audit_verifications ORDER BY id")
+    assert remembered == [(0, []), (1, [{"customer_id": 2, "seq": 1, "problem": "row changed"}])]
 
 
 class Webhook(HTTPServer):

@@ -18,12 +18,14 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from google.cloud import pubsub_v1
 
-from clientmgr.embedded.server import free_port
-from clientmgr.processes.programs import all_programs
+from clientmgr.embedded.server import free_port, port_is_free
+from clientmgr.processes.programs import all_programs, own_commands
 from clientmgr.settings import load_settings
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 from tests.waiting import eventually
+from tools.docs.daemon_facts import facts_of_program
+from tools.docs.metric_names import Measured
 
 # A busy machine takes its time to import Dagster four times over.
 START_TIMEOUT_S = 240.0
@@ -33,16 +35,28 @@ ALWAYS_LOGGED = {"@timestamp", "ecs.version", "log.level", "log.logger", "messag
 SOMETIMES_LOGGED = {"clientmgr", "error.message", "error.type", "error.stack_trace"}
 
 
+def free_ports_in_a_row(count: int) -> int:
+    """The first of them."""
+
+    def first() -> int:
+        port = free_port()
+        return port if port + count < 65536 and all(map(port_is_free, range(port, port + count))) else 0
+
+    return eventually(first, f"{count} free ports in a row")
+
+
 class Up:
     """A running `clientmgr up`, with what it wrote."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.port = free_port()
+        self.metrics_port = free_ports_in_a_row(len(own_commands()))
         self.environment = {
             **os.environ,
             "DATA_DIR": str(folder / "data"),
             "DAGSTER_PORT": str(self.port),
+            "METRICS_PORT": str(self.metrics_port),
             "EMBEDDED_MINIMUM_FREE_MB": "0",
             "SHUTDOWN_TIMEOUT_S": "8",
         }
@@ -138,8 +152,19 @@ def another_up(folder: Path, programs: list[str]) -> Iterator[Up]:
         command.clean_up()
 
 
+def fetch(url: str) -> str:
+    """What is there; nothing while nobody answers."""
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:  # noqa: S310  # ours
+            return str(answer.read().decode())
+    except OSError:
+        return ""
+
+
 def clientmgr(up: Up, *arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in up.environment.items() if name != "DAGSTER_PORT"}
+    environment = {
+        name: value for name, value in up.environment.items() if name not in ("DAGSTER_PORT", "METRICS_PORT")
+    }
     return subprocess.run(
         [CLIENTMGR, *arguments], cwd=up.folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -159,6 +184,16 @@ def test_the_pubsub_gateway_answers_where_it_says(up: Up, monkeypatch: pytest.Mo
         project = publisher.common_project_path("client-manager")
         names = [topic.name for topic in publisher.list_topics(project=project, timeout=30)]
     assert f"{project}/topics/outbox" in names
+
+
+def test_every_process_of_ours_serves_its_metrics_and_its_health(up: Up) -> None:
+    for number, command in enumerate(own_commands()):
+        address = f"http://127.0.0.1:{up.metrics_port + number}"
+        up.wait_until(lambda address=address: fetch(f"{address}/healthz") == "ok", f"{command.name} is healthy")  # type: ignore[misc]
+        served = {line.split()[2] for line in fetch(f"{address}/metrics").splitlines() if line.startswith("# TYPE")}
+        promised = {Measured.of(collector).name for collector in facts_of_program(command.name).metrics}
+        assert promised <= served, f"{command.name} does not serve what its page says"
+        assert ("clientmgr_audit_findings" in served) == (command.name == "pubsub-gateway"), "one tells of the whole"
 
 
 def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:

@@ -16,6 +16,7 @@ from clientmgr.broker.interface import (
     MAX_ATTRIBUTES,
     Message,
 )
+from clientmgr.broker.metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 from clientmgr.sqlfiles import named_queries
@@ -57,6 +58,7 @@ class Publishing:
                 offsets = await append_transactions(
                     connection, log_topic, transactions, cut_off_ms=self._cut_off_ms or None
                 )
+        PUBLISHED.labels(log_topic).inc(len(transactions))
         self._wakeups.topic_has_news(found[0])
         ranges = []
         at = 0

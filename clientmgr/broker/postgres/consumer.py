@@ -188,7 +188,7 @@ class Consumer:
             await self._fail(connection, claim, error)
             return None
         if claim.records:
-            self._context.count(handled.settlement, started)
+            self._context.count(handled, started)
         return next_claim
 
     async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled) -> Claim | None:

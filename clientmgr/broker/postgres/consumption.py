@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import SubscriptionMetrics
+from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres.batch import PostgresBatch
 from clientmgr.broker.postgres.claim import Claim, Subscription
 from clientmgr.broker.postgres.settlement import Settlement
@@ -88,14 +88,17 @@ class Consumption:
             return claim.failures + 1 < self.options.max_attempts
         return kind is ErrorKind.TRANSIENT
 
-    def count(self, settlement: Settlement, started: float) -> None:
-        """Note a settlement that has been committed."""
+    def count(self, handled: Handled, started: float) -> None:
+        """Note what has been committed."""
+        settlement = handled.settlement
         done, retried, dead = settlement.done, len(settlement.retries), len(settlement.deaths)
         self.stats.done += done
         self.stats.retried += retried
         self.stats.dead += dead
         self.stats.batches += 1
         self.metrics.settled(done=done, retried=retried, dead=dead, seconds=time.monotonic() - started)
+        for topic, published in handled.publications.items():
+            PUBLISHED.labels(topic).inc(len(published))
 
 
 def backoff_s(failures: int) -> float:

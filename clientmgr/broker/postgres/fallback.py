@@ -41,7 +41,7 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
     """Handle up to GROUPS_A_COMMIT groups and commit. False: one of them must wait, and the partition with it."""
     started = time.monotonic()
     groups = claim.transaction_groups()
-    settlements: list[Settlement] = []
+    committed: list[Handled] = []
     publications: dict[str, list[list[Message]]] = {}
     new_offset = claim.first_offset
     waiting: Claim | None = None
@@ -51,11 +51,11 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
             waiting = group
             break
         await handled.settlement.send(connection, context.subscription)
-        settlements.append(handled.settlement)
+        committed.append(handled)
         for topic, messages in handled.publications.items():
             publications.setdefault(topic, []).append(list(messages))
         new_offset = group.last_offset + 1
-    if len(settlements) == len(groups):
+    if len(committed) == len(groups):
         new_offset = claim.last_offset + 1
     for topic in sorted(publications):
         await append_transactions(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
@@ -66,8 +66,8 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
         rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
         await send_postpone(connection, context.subscription, rest, backoff_s(waiting.failures))
         await connection.execute("COMMIT")
-    for settlement in settlements:
-        context.count(settlement, started)
+    for one in committed:
+        context.count(one, started)
     return waiting is None
 
 

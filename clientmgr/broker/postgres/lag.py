@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
 
-from clientmgr.broker.metrics import set_lag
+from clientmgr.broker.metrics import forget_lag, set_lag
 from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/lag.sql")
@@ -88,7 +88,24 @@ def _total(
     )
 
 
-async def export_lag(connection: AsyncConnection[Any], *, topic: str | None = None) -> None:
-    """Set the lag gauges. Call it now and then, from one process."""
-    for lag in await subscription_lag(connection, topic=topic):
-        set_lag(lag.topic, lag.subscription, messages=lag.messages, seconds=lag.seconds())
+class LagExport:
+    """Sets the gauges of all subscriptions. Call it now and then, from one process."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+
+    async def __call__(self, connection: AsyncConnection[Any]) -> None:
+        lags = await subscription_lag(connection)
+        for lag in lags:
+            set_lag(
+                lag.topic,
+                lag.subscription,
+                messages=lag.messages,
+                seconds=lag.seconds(),
+                waiting=lag.waiting,
+                dead=lag.dead,
+            )
+        current = {(lag.topic, lag.subscription) for lag in lags}
+        for gone in self._told - current:
+            forget_lag(*gone)
+        self._told = current

@@ -1,1 +1,1 @@
-"""Dagster looking after itself and the daemons: pruning, failures, health."""
+"""Dagster looking after itself and the daemons: pruning, failures, health, the audit log's proof."""

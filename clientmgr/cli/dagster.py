@@ -1,0 +1,46 @@
+"""`clientmgr dagster …`: Dagster's own programs one by one, as `up` runs them, for other supervisors than `up`."""
+
+import os
+import sys
+from typing import NoReturn
+
+import typer
+
+from clientmgr.embedded.stack import attach
+from clientmgr.processes.programs import dagster_environment, dagster_programs, prepare_dagster_storage
+from clientmgr.settings import load_settings
+
+app = typer.Typer(help="Dagster's webserver and daemon in the foreground, each by itself.", no_args_is_help=True)
+
+
+@app.command("webserver")
+def run_webserver() -> None:
+    """Run Dagster's UI on DAGSTER_HOST:DAGSTER_PORT. It has no sign-in of its own."""
+    _become("dagster-webserver")
+
+
+@app.command("daemon")
+def run_daemon() -> None:
+    """Run Dagster's daemon: sensors, schedules, and the runs they ask for. One a system."""
+    _become("dagster-daemon")
+
+
+@app.command("liveness-check")
+def check_liveness() -> None:
+    """End with exit code 0 if Dagster's daemon has given a sign of life lately, for a probe."""
+    settings = attach(load_settings())
+    command = [sys.executable, "-m", "dagster._daemon", "liveness-check"]
+    _replace_process(command, dagster_environment(settings, {**os.environ, **settings.environment()}))
+
+
+def _become(name: str) -> NoReturn:
+    """Signals and exit codes are then Dagster's own, without us in between."""
+    settings = attach(load_settings())
+    prepare_dagster_storage(settings)
+    environment = {**os.environ, **settings.environment()}
+    program = next(one for one in dagster_programs(settings, environment) if one.name == name)
+    _replace_process([str(word) for word in program.command], dict(program.env))
+
+
+def _replace_process(command: list[str], environment: dict[str, str]) -> NoReturn:
+    os.execve(command[0], command, environment)  # noqa: S606  # no shell is wanted

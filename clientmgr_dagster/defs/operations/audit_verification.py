@@ -1,0 +1,50 @@
+"""`audit_verification`: every night, the proof that nobody changed the audit log, or what is wrong with it."""
+
+from dataclasses import asdict
+
+import dagster as dg
+
+from clientmgr.audit import AuditLogger
+from clientmgr.audit_verification import Verdict, record, verify
+from clientmgr.database import Role
+from clientmgr_dagster.chunks import table
+from clientmgr_dagster.failing import RETRY_POLICY
+from clientmgr_dagster.resources import TenantsResource
+
+
+@dg.asset(
+    group_name="operations",
+    kinds={"postgres"},
+    retry_policy=RETRY_POLICY,
+    check_specs=[dg.AssetCheckSpec("audit_log_intact", asset="audit_verification")],
+    description="The whole audit log, verified: what `clientmgr audit verify` tells, and remembered for the metrics.",
+)
+def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """A log that is not intact fails the check, not the run: the verification itself was a success."""
+    with tenants.database.connect(Role.READER) as connection:
+        verdict = Verdict.of(verify(connection, AuditLogger.from_settings(tenants.settings)))
+    with tenants.database.connect(Role.WRITER) as connection:
+        record(connection, verdict)
+    for finding in verdict.first:
+        context.log.error(f"audit log of customer {finding.customer_id}, row {finding.seq}: {finding.problem}")
+    shown = table([asdict(finding) for finding in verdict.first])
+    return dg.MaterializeResult(
+        metadata={"findings": verdict.findings},
+        check_results=[
+            dg.AssetCheckResult(
+                check_name="audit_log_intact",
+                passed=not verdict.findings,
+                metadata={"count": verdict.findings, "findings": shown},
+            )
+        ],
+    )
+
+
+nightly_audit_verification = dg.ScheduleDefinition(
+    name="nightly_audit_verification",
+    target=dg.AssetSelection.assets(audit_verification),
+    cron_schedule="15 5 * * *",
+    execution_timezone="UTC",
+    default_status=dg.DefaultScheduleStatus.RUNNING,
+    description="Every night at 05:15 UTC.",
+)

@@ -1,0 +1,3 @@
+-- name: record
+INSERT INTO clientmgr.audit_verifications (findings, first_findings)
+VALUES (%(findings)s, %(first_findings)s::jsonb);

@@ -1,0 +1,53 @@
+"""`clientmgr dagster …`: the process becomes Dagster's, just as `up` runs it."""
+
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from clientmgr.database import Database, Role
+from clientmgr.processes.programs import dagster_programs
+from clientmgr.settings import load_settings
+from tests.cli.calling import Cli
+
+
+class Became(BaseException):
+    """What the process would be from here on."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self.command, self.environment = command, environment
+
+
+@pytest.fixture(autouse=True)
+def _stop_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def become(_program: str, command: list[str], environment: dict[str, str]) -> NoReturn:
+        raise Became(command, environment)
+
+    monkeypatch.setattr(os, "execve", become)
+
+
+def becomes(database: Database, folder: Path, *arguments: str) -> Became:
+    with pytest.raises(Became) as caught:
+        Cli.on(database, folder)(*arguments)
+    return caught.value
+
+
+@pytest.mark.parametrize("name", ["webserver", "daemon"])
+def test_it_becomes_what_up_runs(database: Database, tmp_path: Path, name: str) -> None:
+    became = becomes(database, tmp_path, "dagster", name)
+    settings = load_settings(database_url=database.url, data_dir=tmp_path)
+    programs = {program.name: program for program in dagster_programs(settings, {})}
+    expected = programs[f"dagster-{name}"]
+    assert became.command == [str(word) for word in expected.command]
+    assert expected.env.items() <= became.environment.items()
+    assert (tmp_path / "dagster" / "dagster.yaml").exists()
+    with database.connect(Role.OWNER) as connection:
+        assert connection.execute("SELECT FROM pg_namespace WHERE nspname = 'dagster'").rowcount == 1
+
+
+def test_the_daemon_s_liveness_is_asked_of_dagster_itself(database: Database, tmp_path: Path) -> None:
+    became = becomes(database, tmp_path, "dagster", "liveness-check")
+    assert became.command[1:] == ["-m", "dagster._daemon", "liveness-check"]
+    assert became.environment["DAGSTER_HOME"] == str(tmp_path / "dagster")
+    assert became.environment["DATABASE_URL"] == database.url

@@ -1,0 +1,1 @@
+"""deploy/ and the documentation that goes with it, held against the code."""

@@ -1,0 +1,209 @@
+"""What travels on each topic: the Struct behind it, who is outside, and an example. One entry a topic."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Struct
+
+from clientmgr.devices import events
+from clientmgr.tenants import messages as tenant_messages
+from streaming import contact_deletion, push_token_status, topics
+from streaming.device_mapper import mapping
+from streaming.device_mapper import messages as sending
+from streaming.device_mapper.assemble import apple, fcm, huawei, stored, webpush
+from streaming.device_mapper.topics import ERRORS, NOT_SENT
+from tools.docs.daemon_facts import general
+
+GOLDEN: Final = Path(__file__).resolve().parent.parent.parent / "tests" / "device_mapper" / "golden"
+"""What the device mapper really makes of messages; its own tests compare byte by byte."""
+
+AT: Final = 1763248000123
+IDENTITY: Final = {
+    "customerId": 1001,
+    "applicationCode": "EMS11-C3FD3",
+    "clientId": "a8a4c4d0-2b1f-4c55-9a3e-0f1c1f3a9b7e",
+}
+ERROR_ATTRIBUTES: Final = {"error": "what was wrong, with the field's name", "errorClass": "its kind"}
+
+
+@dataclass(frozen=True)
+class Carried:
+    """What a topic carries."""
+
+    topic: str
+    tells: str
+    struct: type[Struct] | None = None
+    """None: the messages of another topic, as they were."""
+    replaced: Mapping[str, Any] = field(default_factory=dict)
+    """What fields of the Struct hold that it keeps as bytes."""
+    payloads: Mapping[str, type[Struct]] = field(default_factory=dict)
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    published_from_outside: str = ""
+    read_outside: str = ""
+    example: Any = None
+    decode: Callable[[bytes], object] | None = None
+    """The decoder that the reader goes by: the example has to pass it."""
+
+
+def _golden(name: str) -> Any:
+    return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _sent(topic: str, provider: str, request: Any, example: str) -> Carried:
+    return Carried(
+        f"sending-<batch|tx>-{topic}-<dg>",
+        f"One message for {provider}, its `request` ready to be sent.",
+        mapping.OutMessage,
+        {"request": request},
+        read_outside=f"the sender for {provider}",
+        example=_golden(example),
+    )
+
+
+def _verdict(topic: str) -> Callable[[bytes], object]:
+    return lambda data: push_token_status.decode_verdict(topic, data)
+
+
+ALL: Final = (
+    Carried(
+        topics.WRITER,
+        "What happens to a device. Late, twice and in any order: the outcome is the same.",
+        events.ClientEvent,
+        {"payload": dict[str, Any]},
+        {
+            "client.registered, client.updated": events.InfoPayload,
+            "client.pushTokenSet": events.PushTokenPayload,
+            "client.contactLinked": events.ContactPayload,
+        },
+        published_from_outside="whoever hears from devices",
+        example={
+            "eventId": "3f0c8b1e-5d0a-4a57-8f0e-6b8a3c1d2e4f",
+            "eventType": "client.updated",
+            **IDENTITY,
+            "occurredAt": AT,
+            "payload": {"platform": "ios", "applicationVersion": "4.10.0", "language": "hu-HU", "pushEnabled": True},
+        },
+        decode=events.decode_event,
+    ),
+    Carried(
+        topics.REPUBLISHER,
+        f"Messages of `{topics.WRITER}` that may succeed later, unchanged.",
+        attributes={"retryCount": "1 to 5"},
+    ),
+    Carried(
+        topics.WRITER_ERRORS,
+        f"Messages of `{topics.WRITER}` that can't be written, unchanged.",
+        attributes={**ERROR_ATTRIBUTES, "retryCount": "how often it was tried again, 0 to 5"},
+        read_outside="operators",
+    ),
+    Carried(
+        topics.PUSH_TOKEN_STATUS,
+        "A provider's verdict on a push token.",
+        push_token_status.PushStatus,
+        published_from_outside="the push senders",
+        example={
+            "eventId": "v-1",
+            **IDENTITY,
+            "pushToken": "740f4707bebcf74f9b7c25d48e3358945f6aa01da5ddb387462c7eaf61bb78ad",
+            "status": "invalid",
+            "reason": "Unregistered",
+            "occurredAt": AT,
+        },
+        decode=_verdict(topics.PUSH_TOKEN_STATUS),
+    ),
+    Carried(
+        topics.WEB_PUSH_TOKEN_STATUS,
+        "A push service's verdict on a browser's subscription.",
+        push_token_status.WebPushStatus,
+        published_from_outside="the web push sender",
+        example={
+            "eventId": "v-2",
+            **IDENTITY,
+            "endpoint": "https://push.example.com/send/f1LsxkKphfQ",
+            "status": "invalid",
+            "reason": "410 Gone",
+            "occurredAt": AT,
+        },
+        decode=_verdict(topics.WEB_PUSH_TOKEN_STATUS),
+    ),
+    Carried(
+        tenant_messages.ACTIVATE_CUSTOMER,
+        "A customer is to have a schema.",
+        tenant_messages.ActivateCustomer,
+        published_from_outside="whoever manages accounts",
+        example={"eventId": "a-1", "customerId": 1001, "occurredAt": AT},
+        decode=tenant_messages.decode_activation,
+    ),
+    Carried(
+        tenant_messages.ACCOUNT_DELETION,
+        "A customer's schema and all that belongs to it are to go.",
+        tenant_messages.DeleteAccount,
+        published_from_outside="whoever manages accounts",
+        example={"eventId": "d-1", "customerId": 1001, "requestedBy": "support@example.com", "occurredAt": AT},
+        decode=tenant_messages.decode_deletion,
+    ),
+    Carried(
+        topics.CONTACT_DELETION,
+        "A contact is deleted; so are its devices.",
+        contact_deletion.ContactDeletion,
+        published_from_outside="whoever manages contacts",
+        example={"eventId": "c-1", "customerId": 1001, "contactId": 10237, "deletedAt": AT},
+        decode=contact_deletion.decode_deletion,
+    ),
+    Carried(
+        topics.CONTACT_DELETION_ERRORS,
+        f"Messages of `{topics.CONTACT_DELETION}` that can't be done, unchanged.",
+        attributes=ERROR_ATTRIBUTES,
+        read_outside="operators",
+    ),
+    Carried(
+        general("sending-batch-devicemapper-dg00"),
+        "A personalised message for contacts. `filter` is described in [device_mapper.md](device_mapper.md).",
+        sending.SendingMessage,
+        published_from_outside="whoever sends campaigns (`batch`) and single messages (`tx`)",
+        example={
+            "messageId": "m-1",
+            "customerId": 1001,
+            "applicationCode": "EMS11-C3FD3",
+            "campaignId": "9001",
+            "channel": "push",
+            "expiresAt": AT + 3_600_000,
+            "options": {"priority": "high", "collapseId": "order-7", "appleTopic": "com.example.app"},
+            "filter": {"all": [{"field": "applicationVersion", "op": ">=", "value": "4.10"}]},
+            "defaultLanguage": "en",
+            "recipients": [{"contactId": 10237, "contents": {"en": {"title": "Hi", "body": "It is on its way."}}}],
+        },
+        decode=sending.decode_message,
+    ),
+    _sent("push-apple", "Apple's push notification service", apple.Request, "apple-plain"),
+    _sent("push-fcm", "Firebase Cloud Messaging", fcm.Request, "fcm-fid-plain"),
+    _sent("push-huawei", "Huawei Push Kit", huawei.Request, "huawei-rich"),
+    _sent("webpush-vapid", "Web Push", webpush.Request, "webpush-plain"),
+    _sent("inbox", "the inbox", stored.StoredMessage, "inbox-rich"),
+    _sent("em", "embedded messages", stored.StoredMessage, "em-plain"),
+    Carried(
+        NOT_SENT,
+        "A contact that a message reached on no device, and why.",
+        mapping.NotSent,
+        read_outside="the data platform",
+        example={
+            "messageId": "m-1",
+            "customerId": 1001,
+            "contactId": 10237,
+            "campaignId": "9001",
+            "channel": "push",
+            "reason": "MISSING_PUSH_TOKEN",
+            "devices": [{"clientId": IDENTITY["clientId"], "reason": "MISSING_PUSH_TOKEN"}],
+            "occurredAt": AT,
+        },
+    ),
+    Carried(
+        ERRORS,
+        "Messages of the device mapper's topics that can't be mapped, unchanged.",
+        attributes=ERROR_ATTRIBUTES,
+        read_outside="operators",
+    ),
+)

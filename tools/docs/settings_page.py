@@ -1,0 +1,47 @@
+"""docs/settings.md: every setting, by the sections of clientmgr/settings.py."""
+
+import inspect
+import re
+from typing import Final
+
+from clientmgr.settings import Settings, display_value
+from tools.docs.markdown import code, table
+
+# A comment after an empty line, with a setting right below: the beginning of a section.
+_SECTION: Final = re.compile(r"\n\n    # (?P<title>[^\n]+)\n    (?P<first>\w+): ")
+
+INTRODUCTION = """\
+# Settings
+
+<!-- Written by `python -m tools.docs` from clientmgr/settings.py: change the text there. -->
+
+Each setting is an environment variable; `.env` in the working directory is read too, and the environment wins over it.
+A wrong value stops a program at its start, by name, with what was expected. `clientmgr config` shows the values in
+effect, secrets hidden. A file of `NAME=value` lines serves systemd (`EnvironmentFile=`) and Kubernetes (a config map
+and a secret) alike: see [operating.md](operating.md#configure).
+"""
+
+
+def render() -> str:
+    parts = [INTRODUCTION]
+    for title, names in sections().items():
+        rows = [(code(name.upper()), default(name), Settings.model_fields[name].description or "") for name in names]
+        parts.append(f"## {title}\n\n{table(('variable', 'default', 'meaning'), rows)}\n")
+    return "\n".join(parts)
+
+
+def sections() -> dict[str, list[str]]:
+    """The settings' names by section, in the order they are declared."""
+    titles = {match["first"]: match["title"] for match in _SECTION.finditer(inspect.getsource(Settings))}
+    found: dict[str, list[str]] = {}
+    title = ""
+    for name in Settings.model_fields:
+        title = titles.get(name, title)
+        found.setdefault(title, []).append(name)
+    return found
+
+
+def default(name: str) -> str:
+    """As the environment would hold it; nothing for what is empty by default."""
+    shown = display_value(Settings.model_fields[name].default)
+    return code(shown) if shown else ""

@@ -1,0 +1,49 @@
+"""Pictures of the running demo for the documentation. `python -m tools.screenshots` takes them, this lists them.
+
+A new picture is a line here, and a place in the documentation that shows it: a test looks for both.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class Shot:
+    """A picture, docs/images/<name>.png."""
+
+    name: str
+    page: str
+    """Its address; `{dagster}`, `{live}` and `{dashboard}` stand for where they are."""
+    shows: tuple[str, ...]
+    """Texts that are to be seen first."""
+    act: str = ""
+    """JavaScript that is run then: what a person would click or press."""
+    ready: str = "true"
+    """JavaScript that becomes true when the page is worth a picture."""
+    width: int = 1280
+    height: int = 800
+    dark: bool = False
+
+
+# Of the table below the map: positions come, and every device has been drawn for a while.
+_FLEET_MOVES = (
+    "document.querySelectorAll('#rows tr').length > 20 && Number(document.getElementById('rate').textContent) > 5"
+)
+
+# Dagster's own shortcut, Alt+E: all groups of assets unfold.
+_UNFOLD = "document.body.dispatchEvent(new KeyboardEvent('keydown', {code: 'KeyE', altKey: true, bubbles: true}))"
+_UNFOLDED = "document.body.innerText.includes('orphan_candidates')"
+
+SHOTS: Final = (
+    Shot(
+        "dagster-lineage", "{dagster}/asset-groups", ("tenancy", "orphans"), _UNFOLD, _UNFOLDED, width=1600, height=900
+    ),
+    Shot(
+        "dagster-tenant", "{dagster}/assets/tenant_schema?view=partitions&partition=1001", ("Latest materialization",)
+    ),
+    Shot("live", "{live}/live", (), "", _FLEET_MOVES),
+    Shot("dashboard", "{dashboard}/", ("Client Manager",)),
+    Shot("dashboard-tenants", "{dashboard}/tenants", ("1001",)),
+    Shot("dashboard-tenant", "{dashboard}/tenants/1001", ("1001",)),
+    Shot("dashboard-messages", "{dashboard}/messages", ("client-manager.writer",), dark=True),
+)
