@@ -165,6 +165,17 @@ class Settings(BaseSettings):
     orphan_attempts: int = Field(
         3, ge=1, le=10, description="How often a customer whose orphans could not be deleted is tried."
     )
+    sync_validation: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Compare devices with DynamoDB when the dashboard's numbers are collected, which scans its table. "
+        "auto: where DYNAMODB_ENDPOINT is set.",
+    )
+    sync_sample_size: int = Field(
+        100, ge=1, le=10_000, description="Devices of each tenant that are compared with DynamoDB field by field."
+    )
+    sync_scan_attempts: int = Field(
+        8, ge=1, le=20, description="How often DynamoDB is asked for a page, with backoff, before the sync check fails."
+    )
     sync_tolerance: float = Field(
         0.01, ge=0, le=1, description="Share of devices that may differ from DynamoDB before a check complains."
     )

@@ -8,23 +8,35 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
+from clientmgr.database import Role
 from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.tenants.registry import TenantStatus, find_tenants
+from clientmgr_dagster.defs.tenancy.partitions import partition_range
+from clientmgr_dagster.resources import TenantsResource
 
 TENANTS_PER_RUN = 500
 """One Spark job each. A single run over thousands of partitions hits the start timeout."""
 ROWS_SHOWN = 100
 BAR = 24
 
-RANGE_START = "dagster/asset_partition_range_start"
-RANGE_END = "dagster/asset_partition_range_end"
-
 
 def chunk_policy() -> dg.BackfillPolicy:
     return dg.BackfillPolicy.multi_run(max_partitions_per_run=TENANTS_PER_RUN)
 
 
-def customers_of(context: dg.AssetExecutionContext) -> list[CustomerId]:
-    return [parse_customer_id(key, field="partition key") for key in context.partition_keys]
+def active_customers_of(context: dg.AssetExecutionContext, tenants: TenantsResource) -> list[CustomerId]:
+    """The run's tenants; who was deleted since it was asked for is passed over."""
+    wanted = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
+    active = still_active(tenants, wanted)
+    if passed_over := [str(customer) for customer in wanted if customer not in active]:
+        context.log.warning(f"not active, and passed over: {', '.join(passed_over[:20])} ({len(passed_over)} in all)")
+    return [customer for customer in wanted if customer in active]
+
+
+def still_active(tenants: TenantsResource, customers: Sequence[CustomerId]) -> set[CustomerId]:
+    with tenants.database.connect(Role.READER) as connection:
+        found = find_tenants(connection, customers)
+    return {tenant.customer_id for tenant in found if tenant.status == TenantStatus.ACTIVE}
 
 
 def requests_for_all(keys: Sequence[str], *, name: str, moment: str) -> Iterator[dg.RunRequest]:
@@ -35,7 +47,7 @@ def requests_for_all(keys: Sequence[str], *, name: str, moment: str) -> Iterator
         if first == last:
             yield dg.RunRequest(run_key=run_key, partition_key=first)
         else:
-            yield dg.RunRequest(run_key=run_key, tags={RANGE_START: first, RANGE_END: last})
+            yield dg.RunRequest(run_key=run_key, tags=partition_range([first, last]))
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue:

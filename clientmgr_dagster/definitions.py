@@ -18,7 +18,6 @@ from clientmgr_dagster.defs.operations.daemon_health import daemon_assets, daemo
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.operations.pruning import prune_event_log_job, prune_event_log_schedule
 from clientmgr_dagster.defs.orphans.assets import orphans
-from clientmgr_dagster.defs.orphans.checks import no_young_candidates
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion, orphan_deletion_job
 from clientmgr_dagster.defs.sources import SOURCES
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job
@@ -47,7 +46,6 @@ def build_definitions(**resources: object) -> dg.Definitions:
         ],
         asset_checks=[
             every_deletion_published,
-            no_young_candidates,
             every_tenant_counted,
             schemas_at_head,
             sync_within_tolerance,

@@ -35,8 +35,29 @@ class TenantLine:
     contacts: int | None
     orphans: int | None
     growth_24h: int | None
+    sync_status: str
     sync_difference_share: float | None
     failure: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SyncCounts:
+    """How many tenants were compared with DynamoDB, could not be, and were not to be."""
+
+    checked: int
+    failed: int
+    not_checked: int
+
+
+@dataclass(frozen=True, slots=True)
+class SyncDifference:
+    """A device of a tenant's sample that is not the same in DynamoDB."""
+
+    customer_id: CustomerId
+    application_code: str
+    client_id: str
+    difference: str
+    fields: list[str]
 
 
 def append_history(connection: Connection[Any]) -> int:
@@ -60,10 +81,20 @@ def out_of_sync(connection: Connection[Any], tolerance: float) -> dict[CustomerI
     return {CustomerId(customer_id): share for customer_id, share in rows}
 
 
-def sync_counts(connection: Connection[Any]) -> tuple[int, int]:
-    """How many tenants were compared with DynamoDB, and how many could not be."""
-    checked, failed = connection.execute(_QUERIES["sync_checked"]).fetchall()[0]
-    return checked, failed
+def sync_counts(connection: Connection[Any]) -> SyncCounts:
+    return SyncCounts(*connection.execute(_QUERIES["sync_checked"]).fetchall()[0])
+
+
+def sync_failures(connection: Connection[Any], limit: int) -> dict[CustomerId, str]:
+    """Tenants that could not be compared with DynamoDB, and why."""
+    rows = connection.execute(_QUERIES["sync_failures"], {"limit": limit})
+    return {CustomerId(customer_id): why for customer_id, why in rows}
+
+
+def sync_differences(connection: Connection[Any], limit: int) -> list[SyncDifference]:
+    """Devices that were found to differ from DynamoDB's, of the tenants that differ most."""
+    rows = connection.execute(_QUERIES["sync_differences"], {"limit": limit})
+    return [SyncDifference(*row) for row in rows]
 
 
 def without_history(connection: Connection[Any]) -> list[CustomerId]:

@@ -13,13 +13,12 @@ from typing import Any
 import msgspec
 
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
+from clientmgr.devices.dynamodb import DynamoDbAccess
 from clientmgr.devices.state import PROVIDER_OF_KIND
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 
 ATTEMPTS = 3
-REGION_OF_A_STAND_IN = "us-east-1"
-"""Anything will do, but the client wants one."""
 
 
 class DeviceManager:
@@ -59,24 +58,8 @@ class DeviceManager:
 
     @functools.cached_property
     def _client(self) -> Any:
-        # They take most of a second to import, and whoever reads PostgreSQL alone needs neither.
-        import boto3
-        from botocore.config import Config
-
-        timeout_s = self._settings.dynamodb_timeout_ms / 1000
-        session = boto3.Session()
-        endpoint = self._settings.dynamodb_endpoint or None
-        return session.client(
-            "dynamodb",
-            endpoint_url=endpoint,
-            region_name=session.region_name or (REGION_OF_A_STAND_IN if endpoint else None),
-            config=Config(
-                connect_timeout=timeout_s,
-                read_timeout=timeout_s,
-                retries={"mode": "standard", "total_max_attempts": ATTEMPTS},
-                max_pool_connections=self._settings.dynamodb_concurrency,
-            ),
-        )
+        concurrency = self._settings.dynamodb_concurrency
+        return DynamoDbAccess.from_settings(self._settings, attempts=ATTEMPTS, connections=concurrency).client()
 
     def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> list[ContactDevice]:
         prefix = f"{application_code}#"

@@ -12,25 +12,18 @@ from pyspark.sql import functions as F
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
+from clientmgr_dagster.spark import sync
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
 STEP = "dashboard_tenant_metrics"
-NOT_CHECKED, SYNC_FAILED = "not checked", "failed"
 
 COUNTS = (
     "devices bigint, devices_by_platform string, devices_by_provider string, push_enabled bigint, tokens_none bigint, "
     "tokens_valid bigint, tokens_invalid bigint, tokens_superseded bigint, contacts bigint, linked_devices bigint, "
     "without_contact bigint, orphans bigint, created_24h bigint, created_7d bigint, last_write_at timestamp, "
     "table_bytes bigint"
-)
-SYNC_COUNTS = (
-    "sync_dynamodb_devices",
-    "sync_sampled",
-    "sync_missing_in_dynamodb",
-    "sync_missing_in_postgres",
-    "sync_different",
 )
 
 
@@ -55,26 +48,22 @@ def tenant_counts(
     return read_tenants(spark, reading_conninfo(database, settings), request, schema)
 
 
-def metrics(counts: DataFrame, sync: DataFrame | str, *, collected_at: datetime, run_id: str) -> DataFrame:
-    """The rows of `dashboard_tenant_metrics`. Where `sync` is a word, nothing was compared, and it says why."""
-    if isinstance(sync, str):
-        joined = counts.withColumn("sync_status", F.lit(sync))
-        for name in SYNC_COUNTS:
-            joined = joined.withColumn(name, F.lit(None).cast("bigint"))
-        joined = joined.withColumn("sync_different_fields", F.lit(None).cast("string"))
+def metrics(counts: DataFrame, compared: DataFrame | None, *, collected_at: datetime, run_id: str) -> DataFrame:
+    """The rows of `dashboard_tenant_metrics`. Without `compared` nothing was compared with DynamoDB."""
+    if compared is None:
+        joined = counts.withColumn("sync_status", F.lit(sync.NOT_CHECKED))
+        for name, kind in _fields(sync.COLUMNS)[1:]:
+            joined = joined.withColumn(name, F.lit(None).cast(kind))
     else:
-        joined = counts.join(F.broadcast(sync), "customer_id", "left").fillna(SYNC_FAILED, "sync_status")
-    names = [field.split()[0] for field in COUNTS.split(", ")]
+        joined = counts.join(compared, "customer_id", "left").fillna(sync.FAILED, "sync_status")
     return joined.select(
         "customer_id",
         F.lit(collected_at).alias("collected_at"),
         F.lit(run_id).alias("run_id"),
         F.when(F.col("error").isNull(), "ok").otherwise("failed").alias("status"),
         F.col("error").alias("failure"),
-        *names,
-        "sync_status",
-        *SYNC_COUNTS,
-        "sync_different_fields",
+        *(name for name, _ in _fields(COUNTS)),
+        *(name for name, _ in _fields(sync.COLUMNS)),
     )
 
 
@@ -87,14 +76,19 @@ def collect_metrics(
     collected_at: datetime,
     orphaned_before: datetime,
     run_id: str,
-    sync: DataFrame | str = NOT_CHECKED,
 ) -> None:
     """Put the tenants' numbers in `dashboard_tenant_metrics`, in place of the last ones."""
+    compared = sync.sync_results(spark, database, settings, tuple(customers)) if sync.is_wanted(settings) else None
     counts = tenant_counts(
         spark, database, settings, customers, collected_at=collected_at, orphaned_before=orphaned_before
     )
     write_results(
-        metrics(counts, sync, collected_at=collected_at, run_id=run_id),
+        metrics(counts, compared, collected_at=collected_at, run_id=run_id),
         database.conninfo(Role.WRITER),
         ResultWrite("dashboard_tenant_metrics", run_id, STEP, tuple(customers)),
     )
+
+
+def _fields(schema: str) -> list[tuple[str, str]]:
+    """Names and types of a schema's columns."""
+    return [(name, kind) for name, kind in (column.split() for column in schema.split(", "))]

@@ -6,7 +6,9 @@ import pytest
 
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
@@ -110,3 +112,22 @@ def test_a_registry_that_can_not_be_read_is_never_taken_for_an_empty_one(
     with pytest.raises(psycopg.errors.UndefinedTable):
         evaluate(instance)
     assert instance.get_dynamic_partitions("tenants") == ["4"]
+
+
+@pytest.mark.parametrize("tag", ["dagster/partition", "dagster/asset_partition_range_end"])
+def test_a_deleted_tenants_key_stays_for_as_long_as_a_run_that_has_not_ended_names_it(
+    manager: TenantSchemaManager, instance: dg.DagsterInstance, tag: str
+) -> None:
+    manager.activate([5, 6], actor="test")
+    evaluate(instance)
+    job = build_definitions().resolve_job_def("orphan_deletion_job")
+    other = {"dagster/asset_partition_range_start": "5"} if tag.endswith("end") else {}
+    run = instance.create_run_for_job(job, tags={**other, tag: "6"})
+    manager.delete(CustomerId(6), actor="test")
+
+    assert isinstance(evaluate(instance), dg.SkipReason)
+    assert instance.get_dynamic_partitions("tenants") == ["5", "6"]
+
+    instance.report_run_canceled(run)
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["5"]

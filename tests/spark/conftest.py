@@ -17,6 +17,7 @@ from clientmgr_dagster.spark.session import start_session
 from tests.spark.tenants import Tenants
 
 EVENT_LOG = "spark-events"
+AWS_SECRET = "a-secret-that-nobody-is-to-read"
 
 
 @pytest.fixture(scope="session")
@@ -37,7 +38,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     with pytest.MonkeyPatch.context() as environment:
         # What Python's workers have in their environment is what the JVM had when it started.
-        for name, value in {**spark_environment(settings), **CREDENTIALS}.items():
+        for name, value in {**spark_environment(settings), **CREDENTIALS, "AWS_SECRET_ACCESS_KEY": AWS_SECRET}.items():
             environment.setenv(name, value)
         session = start_session(settings)
         yield session
@@ -86,11 +87,11 @@ def bigquery_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigQ
     server.stop()
 
 
-@pytest.fixture
-def dynamodb_stand_in(tmp_path: Path) -> Iterator[DynamoDbStandIn]:
-    """An empty one."""
+@pytest.fixture(scope="session")
+def dynamodb_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDbStandIn]:
+    """Each test makes a table of its own."""
     need_stand_ins()
-    server = DynamoDbStandIn(tmp_path / "dynamodb")
+    server = DynamoDbStandIn(tmp_path_factory.mktemp("dynamodb"))
     server.start()
     yield server
     server.stop()

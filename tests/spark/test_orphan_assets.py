@@ -4,16 +4,23 @@ from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.execution.api import execute_run  # what Dagster's launcher calls, for a run that was queued
 from pyspark.sql import SparkSession
 
 from clientmgr.database import Database
 from clientmgr.settings import Settings
+from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import requests_for_all
+from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.orphans.assets import orphans
 from clientmgr_dagster.defs.orphans.checks import no_young_candidates
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
+from clientmgr_dagster.defs.tenancy.partitions import partition_range
+from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
+from tests.dagster.rig import Rig
 from tests.spark.calling import passes, requests_of
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
@@ -69,6 +76,9 @@ def test_a_chunk_is_found_and_deleted_and_a_broken_tenant_costs_only_itself(
     assert "1 of 4 tenants" in str(report.description)
     assert 'relation "tenant_14.devices" does not exist' in str(report.metadata["tenants"].value)
 
+    (check,) = result.get_asset_check_evaluations()
+    assert (check.check_name, check.passed) == ("no_young_candidates", True)
+
     tenants.mend_tenant(BROKEN)
     assert materialize(instance, BROKEN, BROKEN).success
     assert materialized(instance, "orphan_deletions") == {str(customer) for customer in everybody}
@@ -107,6 +117,42 @@ def test_the_guard_fails_the_run_and_says_how_to_go_on(
     assert not result.success
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
     assert materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", max_share=0.9).success
+
+
+@pytest.mark.parametrize("leaving", [ORDINARY, EMPTY], ids=["the first", "the last"])
+def test_a_tenant_deleted_before_its_run_starts_is_passed_over_and_the_others_are_done(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance, leaving: CustomerId
+) -> None:
+    everybody = (ORDINARY, HUGE, EMPTY)
+    tenants.activate(*everybody)
+    tenants.add_devices(HUGE, 200)
+    instance.add_dynamic_partitions("tenants", [str(customer) for customer in everybody])
+    definitions = build_definitions()
+    waiting = {
+        job: instance.create_run_for_job(
+            definitions.resolve_job_def(job), tags=partition_range([str(ORDINARY), str(EMPTY)]), asset_selection=chosen
+        )
+        for job, chosen in {
+            "orphan_deletion_job": None,
+            "contact_deletion_job": {dg.AssetKey("contact_deletion_messages")},
+        }.items()
+    }
+
+    deleted = definitions.resolve_job_def("account_deletion").execute_in_process(
+        run_config={"ops": {"delete_account": {"config": {"customer_id": str(leaving), "requested_by": "legal"}}}},
+        instance=instance,
+    )
+
+    assert deleted.success
+    for job, run in waiting.items():
+        assert execute_run(InMemoryJob(definitions.resolve_job_def(job)), run, instance, raise_on_error=False).success
+    staying = {str(customer) for customer in everybody} - {str(leaving)}
+    assert materialized(instance, "orphan_deletions") == staying
+    assert materialized(instance, "contact_deletion_messages") >= staying
+    assert tenants.query("SELECT status FROM clientmgr.tenants WHERE customer_id = %s", (leaving,)) == [("deleted",)]
+    rig = Rig(instance)
+    rig.tick(tenant_registry_sensor)
+    assert set(instance.get_dynamic_partitions("tenants")) == staying, "now nobody needs the key any more"
 
 
 def test_the_schedule_asks_for_ranges_of_neighbours(kept_instance: dg.DagsterInstance) -> None:

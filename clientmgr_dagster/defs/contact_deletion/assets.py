@@ -11,8 +11,7 @@ from clientmgr.contact_deletions.publishing import Published, publish_deletions,
 from clientmgr.database import Role
 from clientmgr.devices.topics import CONTACT_DELETION
 from clientmgr.tenants.names import CustomerId
-from clientmgr.tenants.registry import TenantStatus, list_tenants
-from clientmgr_dagster.chunks import chart, chunk_policy, customers_of
+from clientmgr_dagster.chunks import active_customers_of, chart, chunk_policy
 from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
@@ -38,9 +37,8 @@ def deleted_contacts(
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """One query for a chunk of tenants, however many pages it has. Done again it finds the same and keeps it once."""
     settings = tenants.settings
-    wanted = set(customers_of(context))
+    active = active_customers_of(context, tenants)
     with tenants.database.connect(Role.READER) as connection:
-        active = [t.customer_id for t in list_tenants(connection, TenantStatus.ACTIVE) if t.customer_id in wanted]
         since = bounds(watermarks(connection, active), timedelta(hours=settings.contact_deletion_overlap_hours))
     fetch = DeletedContactsFetch(spark.spark_session, tenants.database, settings, since, context.run.run_id)
     rows = 0
@@ -68,12 +66,12 @@ def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: Tenant
     def tell(progress: Published) -> None:
         context.log.info(f"customer {progress.customer_id}: {progress.messages} deletions published")
 
+    customers = active_customers_of(context, tenants)
+
     async def publish() -> dict[CustomerId, int]:
         async with open_broker(tenants.settings, tenants.database) as broker:
             overlap = timedelta(hours=tenants.settings.contact_deletion_overlap_hours)
-            return await publish_deletions(
-                broker, tenants.database, customers_of(context), overlap=overlap, on_progress=tell
-            )
+            return await publish_deletions(broker, tenants.database, customers, overlap=overlap, on_progress=tell)
 
     published = asyncio.run(publish())
     _summarize(context, published, topic=CONTACT_DELETION)

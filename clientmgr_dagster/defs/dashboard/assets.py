@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 
-from clientmgr.dashboard.metrics import append_history, largest_tenants, summary
+from clientmgr.dashboard.metrics import append_history, largest_tenants, summary, sync_counts
 from clientmgr.database import Role
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.registry import TenantStatus, list_tenants
@@ -25,7 +25,7 @@ RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL
 @dg.asset(
     deps=["devices", "dynamodb_devices"],
     group_name=GROUP,
-    kinds={"spark", "postgres"},
+    kinds={"spark", "postgres", "dynamodb"},
     metadata={"dagster/table_name": "clientmgr.dashboard_tenant_metrics"},
     freshness_policy=FRESH,
     pool="spark",
@@ -52,6 +52,7 @@ def dashboard_tenant_metrics(
     with tenants.database.connect(Role.READER) as connection:
         everything = summary(connection)
         lines = largest_tenants(connection, ROWS_SHOWN)
+        sync = sync_counts(connection)
     return dg.MaterializeResult(
         metadata={
             "dagster/row_count": everything.tenants,
@@ -59,6 +60,8 @@ def dashboard_tenant_metrics(
             "devices": everything.devices,
             "orphans": everything.orphans,
             "table_bytes": everything.table_bytes,
+            "compared_with_dynamodb": sync.checked,
+            "not_comparable_with_dynamodb": sync.failed,
             "schemas_created": sum(1 for result in restored if result.change is not Change.FAILED),
             "largest": chart({line.customer_id: line.devices or 0 for line in lines}, unit="devices"),
             "tenants": table([asdict(line) | {"customer_id": str(line.customer_id)} for line in lines]),

@@ -1,10 +1,21 @@
 """What must hold of the dashboard's numbers."""
 
+from dataclasses import asdict
+
 import dagster as dg
 
-from clientmgr.dashboard.metrics import behind_on_migrations, out_of_sync, summary, sync_counts, without_history
+from clientmgr.dashboard.metrics import (
+    SyncDifference,
+    behind_on_migrations,
+    out_of_sync,
+    summary,
+    sync_counts,
+    sync_differences,
+    sync_failures,
+    without_history,
+)
 from clientmgr.database import Role
-from clientmgr_dagster.chunks import table
+from clientmgr_dagster.chunks import ROWS_SHOWN, failure_table, table
 from clientmgr_dagster.defs.dashboard.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
 from clientmgr_dagster.resources import TenantsResource
 
@@ -34,18 +45,28 @@ def sync_within_tolerance(tenants: TenantsResource) -> dg.AssetCheckResult:
     tolerance = tenants.settings.sync_tolerance
     with tenants.database.connect(Role.READER) as connection:
         worst = out_of_sync(connection, tolerance)
-        checked, failed = sync_counts(connection)
+        counts = sync_counts(connection)
+        failures = sync_failures(connection, ROWS_SHOWN)
+        devices = sync_differences(connection, ROWS_SHOWN)
     rows = [{"customer": str(customer), "difference": share} for customer, share in worst.items()]
     return dg.AssetCheckResult(
-        passed=not worst and not failed,
+        passed=not worst and not counts.failed,
+        description="" if counts.checked or counts.failed else "Nothing was compared: there is no DynamoDB to check.",
         metadata={
             "tolerance": tolerance,
-            "checked": checked,
-            "failed": failed,
+            "checked": counts.checked,
+            "failed": counts.failed,
+            "not_checked": counts.not_checked,
             "out_of_sync": len(worst),
             "tenants": table(rows),
+            "why_failed": failure_table(failures),
+            "devices": table([_shown(one) for one in devices]),
         },
     )
+
+
+def _shown(one: SyncDifference) -> dict[str, str]:
+    return {**asdict(one), "customer_id": str(one.customer_id), "fields": ", ".join(one.fields)}
 
 
 @dg.asset_check(asset=dashboard_tenant_metrics_history, description="Every active tenant's newest numbers are kept.")

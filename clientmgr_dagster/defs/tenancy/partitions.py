@@ -16,11 +16,35 @@ LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3", "dagster
 """Of runs that somebody waits for: they go before whatever else is queued, and one that died is started again."""
 
 
+UNFINISHED = [
+    dg.DagsterRunStatus.QUEUED,
+    dg.DagsterRunStatus.NOT_STARTED,
+    dg.DagsterRunStatus.STARTING,
+    dg.DagsterRunStatus.STARTED,
+    dg.DagsterRunStatus.CANCELING,
+]
+
+RANGE_START = "dagster/asset_partition_range_start"
+RANGE_END = "dagster/asset_partition_range_end"
+_NAMES_A_KEY = ("dagster/partition", RANGE_START, RANGE_END)
+
+
 def partition_range(keys: Sequence[str]) -> dict[str, str]:
     """The tags of one run over neighbouring keys, from the first to the last."""
-    return {"dagster/asset_partition_range_start": keys[0], "dagster/asset_partition_range_end": keys[-1]}
+    return {RANGE_START: keys[0], RANGE_END: keys[-1]}
 
 
 def forget_partition(instance: dg.DagsterInstance, customer_id: CustomerId) -> None:
-    """Remove a customer's key, if it is there."""
-    instance.delete_dynamic_partition(PARTITIONS, str(customer_id))
+    """Remove a customer's key, if it is there. One that is held is left to the `tenant_registry_sensor`."""
+    if str(customer_id) not in held_keys(instance):
+        instance.delete_dynamic_partition(PARTITIONS, str(customer_id))
+
+
+def held_keys(instance: dg.DagsterInstance) -> set[str]:
+    """Keys that a run which has not ended begins or ends with.
+
+    Dagster looks a range up by its two ends when the run starts, and again for each result: were one of them gone by
+    then, the run would fail for all its tenants.
+    """
+    runs = instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
+    return {run.tags[tag] for run in runs for tag in _NAMES_A_KEY if tag in run.tags}

@@ -5,7 +5,13 @@ import dagster as dg
 from clientmgr.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
 from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.defs.tenancy.partitions import (
+    LIFECYCLE_TAGS,
+    PARTITIONS,
+    held_keys,
+    partition_range,
+    tenants_partitions,
+)
 from clientmgr_dagster.resources import TenantsResource
 
 # So many in one evaluation at the most: a sensor has a minute, and the next one goes on.
@@ -29,7 +35,7 @@ def tenant_registry_sensor(
     # A tenant in the making got its key from the activation; one that is going loses it in the course of that.
     gone = {key for key in known if key not in registered or registered[key].status == TenantStatus.DELETED}
     added = sorted(active - known, key=int)[:CHANGES_PER_TICK]
-    removed = sorted(gone)[:CHANGES_PER_TICK]
+    removed = sorted(gone - held_keys(context.instance))[:CHANGES_PER_TICK] if gone else []
     if not added and not removed:
         return dg.SkipReason(f"{len(active)} active tenants, all of them known")
     return dg.SensorResult(

@@ -21,16 +21,28 @@ SELECT
     s.contacts, s.linked_devices, s.without_contact, s.orphans, s.created_24h, s.created_7d,
     s.devices - day_ago.devices, s.devices - week_ago.devices,
     s.last_write_at, s.table_bytes,
-    s.sync_status, s.sync_dynamodb_devices, s.sync_sampled, s.sync_missing_in_dynamodb, s.sync_missing_in_postgres,
-    s.sync_different, s.sync_different_fields::jsonb,
-    CASE WHEN s.sync_status = 'checked' THEN greatest(
+    CASE
+        WHEN s.sync_status <> 'checked' THEN s.sync_status
+        WHEN sync.difference_share IS NULL THEN 'failed'
+        WHEN sync.difference_share = 0 THEN 'in sync'
+        ELSE 'differs'
+    END,
+    s.sync_dynamodb_devices, s.sync_sampled, s.sync_missing_in_dynamodb, s.sync_missing_in_postgres,
+    s.sync_different, s.sync_different_fields::jsonb, sync.difference_share,
+    CASE WHEN s.sync_status = 'checked' AND sync.difference_share IS NULL THEN s.failure ELSE s.sync_failure END,
+    s.sync_differences::jsonb
+FROM clientmgr.dashboard_tenant_metrics_staged AS s
+JOIN clientmgr.tenants AS t ON t.customer_id = s.customer_id AND t.status = 'active'
+-- Null where one of the stores could not be counted.
+LEFT JOIN LATERAL (
+    SELECT greatest(
         abs(s.linked_devices - s.sync_dynamodb_devices)::double precision
         / greatest(s.linked_devices, s.sync_dynamodb_devices, 1),
         (s.sync_missing_in_dynamodb + s.sync_missing_in_postgres + s.sync_different)::double precision
         / greatest(s.sync_sampled, 1)
-    ) END
-FROM clientmgr.dashboard_tenant_metrics_staged AS s
-JOIN clientmgr.tenants AS t ON t.customer_id = s.customer_id AND t.status = 'active'
+    ) AS difference_share
+    WHERE s.sync_status = 'checked' AND s.status = 'ok'
+) AS sync ON true
 -- The snapshot nearest to that time: two nightly runs are never exactly a day apart.
 LEFT JOIN LATERAL (
     SELECT h.devices FROM clientmgr.dashboard_tenant_metrics_history AS h

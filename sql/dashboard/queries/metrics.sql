@@ -1,7 +1,17 @@
 -- name: append_history
 -- A run that is done again finds its rows there.
+-- Which clients differed is not kept: a device that is deleted must not live on in here.
 INSERT INTO clientmgr.dashboard_tenant_metrics_history
-SELECT * FROM clientmgr.dashboard_tenant_metrics
+SELECT kept.*
+FROM clientmgr.dashboard_tenant_metrics AS m,
+    LATERAL (
+        SELECT coalesce(jsonb_agg(one - 'client_id'), '[]') AS differences
+        FROM jsonb_array_elements(m.sync_differences) AS one
+    ) AS nameless,
+    LATERAL jsonb_populate_record(
+        m, CASE WHEN m.sync_differences IS NULL THEN '{}'
+            ELSE jsonb_build_object('sync_differences', nameless.differences) END
+    ) AS kept
 ON CONFLICT (customer_id, collected_at) DO NOTHING;
 
 -- name: summary
@@ -11,7 +21,7 @@ FROM clientmgr.dashboard_tenant_metrics;
 
 -- name: largest
 SELECT customer_id, status, devices, push_enabled_share, tokens_invalid_share, contacts, orphans, growth_24h,
-    sync_difference_share, failure
+    sync_status, sync_difference_share, failure
 FROM clientmgr.dashboard_tenant_metrics
 ORDER BY devices DESC NULLS FIRST, customer_id
 LIMIT %(limit)s;
@@ -22,8 +32,25 @@ WHERE sync_difference_share > %(tolerance)s
 ORDER BY sync_difference_share DESC, customer_id;
 
 -- name: sync_checked
-SELECT count(*) FILTER (WHERE sync_status = 'checked'), count(*) FILTER (WHERE sync_status = 'failed')
+SELECT
+    count(*) FILTER (WHERE sync_status IN ('in sync', 'differs')),
+    count(*) FILTER (WHERE sync_status = 'failed'),
+    count(*) FILTER (WHERE sync_status = 'not checked')
 FROM clientmgr.dashboard_tenant_metrics;
+
+-- name: sync_failures
+SELECT customer_id, coalesce(sync_failure, '') FROM clientmgr.dashboard_tenant_metrics
+WHERE sync_status = 'failed'
+ORDER BY customer_id
+LIMIT %(limit)s;
+
+-- name: sync_differences
+-- Devices that differ, of the tenants that differ most.
+SELECT m.customer_id, one ->> 'application_code', one ->> 'client_id', one ->> 'difference',
+    array(SELECT jsonb_array_elements_text(one -> 'fields'))
+FROM clientmgr.dashboard_tenant_metrics AS m, jsonb_array_elements(m.sync_differences) WITH ORDINALITY AS d (one, place)
+ORDER BY m.sync_difference_share DESC, m.customer_id, d.place
+LIMIT %(limit)s;
 
 -- name: without_history
 -- Who was activated since the last collection has no numbers yet.

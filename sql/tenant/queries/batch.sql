@@ -52,15 +52,43 @@ SELECT
 FROM grouped;
 
 -- name: sync_sample
--- The devices whose keys have the smallest hashes: the same ones whoever asks, in whatever store.
+-- The devices whose keys have the smallest hashes, so that DynamoDB's side picks the same ones. What is compared of them
+-- is in clientmgr/dashboard/sync.py; a token is there as its digest.
 SELECT
-    contact_id, application_code, client_id,
-    hardware_id, platform, application_version, device_model, os_version, sdk_version, language, timezone,
-    push_enabled::text AS push_enabled, push_settings::text AS push_settings, attributes::text AS attributes,
-    -- A superseded token's digest stays; the token is gone.
-    CASE WHEN push_token_kind IS NOT NULL THEN encode(push_token_digest, 'hex') END AS push_token,
-    md5(%(customer_id)s || '#' || contact_id || '#' || application_code || '#' || client_id) AS sample_hash
-FROM :"schema".devices
-WHERE contact_id IS NOT NULL
-ORDER BY sample_hash, contact_id, application_code, client_id
-LIMIT %(size)s;
+    d.application_code || '#' || d.client_id AS device_key,
+    chosen.sample_hash,
+    d.contact_id::text AS contact_id,
+    jsonb_build_object(
+        'hardware_id', d.hardware_id,
+        'platform', d.platform,
+        'application_version', d.application_version,
+        'device_model', d.device_model,
+        'os_version', d.os_version,
+        'sdk_version', d.sdk_version,
+        'language', d.language,
+        'timezone', d.timezone,
+        'push_enabled', d.push_enabled,
+        'push_settings', d.push_settings,
+        'attributes', d.attributes,
+        'push_token_kind', d.push_token_kind,
+        -- A superseded token's digest stays; the token is gone.
+        'push_token', CASE WHEN d.push_token_kind IS NOT NULL THEN encode(d.push_token_digest, 'hex') END,
+        'push_token_status', d.push_token_status
+    )::text AS fields
+FROM (
+    -- Sorted without the wide columns: most rows are only hashed and forgotten.
+    SELECT
+        c.application_code,
+        c.client_id,
+        left(
+            encode(
+                sha256(convert_to(%(customer_id)s || '#' || c.application_code || '#' || c.client_id, 'UTF8')), 'hex'
+            ),
+            16
+        ) COLLATE "C" AS sample_hash
+    FROM :"schema".devices AS c
+    WHERE c.contact_id IS NOT NULL
+    ORDER BY sample_hash, c.application_code, c.client_id
+    LIMIT %(size)s
+) AS chosen
+JOIN :"schema".devices AS d USING (application_code, client_id);

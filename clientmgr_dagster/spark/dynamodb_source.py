@@ -1,0 +1,186 @@
+"""Spark's data source for the legacy store's devices: a task for each segment of one parallel scan of the table.
+
+A scan is read once and answers both questions of it: how many devices each tenant has there, and which of them are the
+sample. Most items are counted and hashed and forgotten in the task; tokens leave it only as digests.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import pyarrow as pa
+from botocore.exceptions import BotoCoreError, ClientError
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from clientmgr.dashboard.sync import Smallest, fields_of_item, sample_hash
+from clientmgr.devices.dynamodb import DynamoDbAccess
+from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr_dagster.spark.registration import register_once
+
+FORMAT = "clientmgr_dynamodb"
+LONGEST_ERROR = 500
+SCHEMA: Final = (
+    "customer_id bigint, device_key string, sample_hash string, contact_id string, fields string, "
+    "items bigint, error string"
+)
+"""A device of the sample, or how many `items` a segment has of a customer, or why it could not be read."""
+
+# What is compared; anything else that items may have stays where it is.
+_ATTRIBUTES: Final = (
+    *("contactKey", "deviceKey", "hardwareId", "platform", "applicationVersion", "deviceModel", "osVersion"),
+    *(
+        "sdkVersion",
+        "language",
+        "timezone",
+        "pushEnabled",
+        "pushSettings",
+        "attributes",
+        "kind",
+        "pushToken",
+        "webPush",
+    ),
+    "pushTokenStatus",
+)
+_ANSWERED_ERRORS: Final = (BotoCoreError, ClientError)
+
+
+@dataclass(frozen=True)
+class DeviceScan:
+    """Which customers' devices are counted and sampled. Nothing in it is secret: it travels as options."""
+
+    customers: tuple[CustomerId, ...]
+    segments: int
+    sample_size: int
+
+    def options(self) -> dict[str, str]:
+        customers = ",".join(map(str, self.customers))
+        return {"customers": customers, "segments": str(self.segments), "sample_size": str(self.sample_size)}
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "DeviceScan":
+        customers = tuple(parse_customer_id(one) for one in options["customers"].split(",") if one)
+        return cls(customers, int(options["segments"]), int(options["sample_size"]))
+
+
+@dataclass
+class Segment(InputPartition):
+    """A part of the scan; with an `error` there is none, because the table does not answer."""
+
+    number: int
+    error: str = ""
+
+
+class DynamoDbReader(DataSourceReader):
+    """Asks once on the driver whether the table answers at all, and scans a segment of it in each task.
+
+    A store that is down or throttles beyond patience is not the job's failure: every customer gets a row with the
+    `error`, because any of them may have had devices in what could not be read.
+    """
+
+    def __init__(self, access: DynamoDbAccess, scan: DeviceScan, schema: StructType) -> None:
+        self._access = access
+        self._scan = scan
+        self._schema = schema
+
+    def partitions(self) -> Sequence[Segment]:
+        try:
+            # Not DescribeTable: whoever may only read the table's items may do this.
+            self._access.client().scan(TableName=self._access.table, Limit=1)
+        except _ANSWERED_ERRORS as error:
+            return [Segment(0, _text_of(error))]
+        return [Segment(number) for number in range(self._scan.segments)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        segment = cast(Segment, partition)
+        if segment.error:
+            yield self._failure(segment.error)
+            return
+        sampling = _Sampling(self._scan)
+        try:
+            for page in self._pages(segment.number):
+                if rows := [row for item in page if (row := sampling.row(item)) is not None]:
+                    yield self._batch(rows)
+        except _ANSWERED_ERRORS as error:
+            yield self._failure(_text_of(error))
+            return
+        # Of each customer, also where there is nothing: so that none goes without a word.
+        yield self._batch([{"customer_id": int(name), "items": count} for name, count in sampling.items.items()])
+
+    def _pages(self, segment: int) -> Iterator[list[dict[str, Any]]]:
+        client = self._access.client()
+        names = {f"#{number}": name for number, name in enumerate(_ATTRIBUTES)}
+        request = {
+            "TableName": self._access.table,
+            "Segment": segment,
+            "TotalSegments": self._scan.segments,
+            # By placeholders: some of the names are DynamoDB's own words.
+            "ProjectionExpression": ", ".join(names),
+            "ExpressionAttributeNames": names,
+        }
+        while True:
+            page = client.scan(**request)
+            yield page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    def _failure(self, error: str) -> pa.RecordBatch:
+        return self._batch([{"customer_id": customer, "error": error} for customer in self._scan.customers])
+
+    def _batch(self, rows: list[dict[str, Any]]) -> pa.RecordBatch:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        return pa.RecordBatch.from_pylist(rows, schema=schema)
+
+
+class _Sampling:
+    """Counts one segment's items by customer, and picks those that may be of the sample."""
+
+    def __init__(self, scan: DeviceScan) -> None:
+        self.items = {str(customer): 0 for customer in scan.customers}
+        self._smallest = {name: Smallest(scan.sample_size) for name in self.items}
+
+    def row(self, item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+        """The item as a row of the sample; None: it is not of it, or of nobody that we know."""
+        customer, _, contact_id = item["contactKey"]["S"].partition("#")
+        if customer not in self.items:
+            return None
+        self.items[customer] += 1
+        device_key = item["deviceKey"]["S"]
+        found = sample_hash(customer, device_key)
+        if not self._smallest[customer].admits(int(found, 16)):
+            return None
+        return {
+            "customer_id": int(customer),
+            "device_key": device_key,
+            "sample_hash": found,
+            "contact_id": contact_id,
+            "fields": fields_of_item(item),
+        }
+
+
+def dynamodb_source(access: DynamoDbAccess) -> type[DataSource]:
+    """The class to register; it holds how DynamoDB is reached. Credentials are found where a task runs."""
+
+    class DynamoDbSource(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return FORMAT
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            return DynamoDbReader(access, DeviceScan.from_options(self.options), schema)
+
+    return DynamoDbSource
+
+
+def read_dynamodb(spark: SparkSession, access: DynamoDbAccess, scan: DeviceScan) -> DataFrame:
+    """Rows of SCHEMA. Each use of the result scans the table, which costs money: use it once."""
+    register_once(spark, dynamodb_source, access)
+    return spark.read.format(FORMAT).schema(SCHEMA).options(**scan.options()).load()
+
+
+def _text_of(error: Exception) -> str:
+    """What AWS said, with its code. Neither holds credentials."""
+    return f"DynamoDB: {' '.join(str(error).split())}"[:LONGEST_ERROR]
