@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import export_lag
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.database import Database, Role
@@ -32,6 +33,7 @@ async def keep_up(
 
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
+        await forget_trimmed(connection)
 
     async with asyncio.TaskGroup() as chores:
         chores.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))

@@ -41,13 +41,15 @@ DEVICE_MAPPERS = tuple(
     for sending_type in ("batch", "tx")
 )
 
+DASHBOARD = OwnCommand("dashboard", ("run", "dashboard"))
+
 
 def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
     environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
     # `up` tells where the gateway listens: a line of its own would be a stray one.
     own = [OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))]
-    own += [*(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
+    own += [*(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS, DASHBOARD]
     return [
         *dagster_programs(settings, environment),
         *(own_program(command, number, settings, environment) for number, command in enumerate([*own, *more])),
