@@ -7,16 +7,17 @@ when whoever did it owns the database. Contact ids are kept only as keyed hashes
 import hashlib
 import hmac
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
-from clientmgr.errors import SettingsError
+from clientmgr.errors import InvalidInputError, SettingsError
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import parse_customer_id
 
 PLATFORM = 0
 """The chain of what concerns no single customer."""
@@ -55,6 +56,18 @@ class AuditRecord:
     key_id: str
     previous_hash: bytes
     hash: bytes
+
+
+def chain_of(tenants: Collection[str]) -> int:
+    """Where what was done with messages of these tenants is recorded: in the customer's chain if they are all one's."""
+    distinct = set(tenants)
+    if len(distinct) == 1:
+        try:
+            return parse_customer_id(distinct.pop())
+        except InvalidInputError:
+            # A message of no customer, or of one that does not exist: that may be why somebody deals with it.
+            return PLATFORM
+    return PLATFORM
 
 
 # The chain's hashes are made of what this writes: it must never change.
@@ -172,6 +185,20 @@ def read_log(
         cursor.execute(query, {"customer_id": customer_id, "action": action, "limit": limit})
         for row in cursor:
             yield AuditRecord(*row)
+
+
+def read_chain(
+    connection: Connection[Any], customer_id: int, *, limit: int, before_seq: int | None = None
+) -> list[AuditRecord]:
+    """Rows of one chain, the newest first, those before `before_seq` where it is given."""
+    wanted = {"customer_id": customer_id, "limit": limit, "before_seq": before_seq}
+    return [AuditRecord(*row) for row in connection.execute(_QUERIES["read_chain"], wanted)]
+
+
+def chain_length(connection: Connection[Any], customer_id: int) -> int:
+    """How many rows a chain has, by the record of its end."""
+    row = connection.execute(_QUERIES["chain_length"], {"customer_id": customer_id}).fetchone()
+    return 0 if row is None else int(row[0])
 
 
 def _chains_in_lock_order(entries: Sequence[AuditEntry]) -> list[int]:

@@ -15,10 +15,9 @@ from psycopg import AsyncConnection, Connection
 from psycopg.rows import class_row, tuple_row
 
 from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
-from clientmgr.errors import UnknownTenantError
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId
-from clientmgr.tenants.registry import TenantStatus, find_tenant
+from clientmgr.tenants.registry import require_customer
 
 _QUERIES = named_queries("control/queries/flippers.sql")
 
@@ -90,7 +89,7 @@ def set_flipper(
 ) -> bool:
     """Turn a flipper on or off in the caller's transaction. False: it was so already, and nothing is recorded."""
     if customer_id is not None:
-        _require_customer(connection, customer_id)
+        require_customer(connection, customer_id)
     parameters = {"name": flipper, "customer_id": customer_id, "enabled": enabled, "updated_by": actor}
     changed = connection.execute(_QUERIES["set"], parameters).fetchone() is not None
     if changed:
@@ -107,13 +106,6 @@ def unset_flipper(
     if removed is not None:
         audit.append(connection, [_entry(flipper, customer_id, actor, "flipper.unset", "unset")])
     return removed is not None
-
-
-def _require_customer(connection: Connection[Any], customer_id: CustomerId) -> None:
-    """A flipper for nobody is a mistyped customer id."""
-    tenant = find_tenant(connection, customer_id)
-    if tenant is None or tenant.status == TenantStatus.DELETED:
-        raise UnknownTenantError(f"customer {customer_id} {'was never activated' if tenant is None else 'is deleted'}")
 
 
 def _entry(flipper: Flipper, customer_id: CustomerId | None, actor: str, action: str, outcome: str) -> AuditEntry:

@@ -39,7 +39,14 @@ def _web_url(value: SecretStr) -> SecretStr:
     return value
 
 
+def _origin_url(value: str) -> str:
+    if value and not re.fullmatch(r"https?://[^/?#@\s;,']+/?", value):
+        raise ValueError("a URL like https://host or http://host:8788, without a path")
+    return value.rstrip("/")
+
+
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+OriginUrl = Annotated[str, AfterValidator(_origin_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
 
@@ -345,6 +352,37 @@ class Settings(BaseSettings):
     telemetry_retention_days: int = Field(30, ge=0, description="How long positions are kept. 0: for ever.")
     telemetry_stream_keep_s: float = Field(
         300.0, ge=0, description="How long a durable position stays in the stream before it is trimmed."
+    )
+
+    # Dashboard
+    dashboard_host: str = Field(
+        "127.0.0.1", description="Address of the dashboard. One that others can reach needs DASHBOARD_USERS_FILE."
+    )
+    dashboard_port: Port = Field(8788, description="Port of the dashboard. 0: a free one.")
+    dashboard_users_file: str = Field(
+        "",
+        description="Who may sign in to the dashboard: lines made by `clientmgr dashboard user`. "
+        "Empty: no sign-in, on a loopback address only.",
+    )
+    dashboard_session_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key that the dashboard's sessions are signed with. Empty: made and kept in DATA_DIR.",
+    )
+    dashboard_session_hours: float = Field(
+        12.0, gt=0, le=24 * 30, description="How long a sign-in to the dashboard is good for."
+    )
+    dashboard_tls_certificate: str = Field(
+        "", description="PEM file with the dashboard's certificate. Empty: plain HTTP, for loopback or behind a proxy."
+    )
+    dashboard_tls_key: str = Field("", description="PEM file with the certificate's key.")
+    dashboard_url: OriginUrl = Field(
+        "", description="Where browsers see the dashboard, where that is not DASHBOARD_HOST:DASHBOARD_PORT."
+    )
+    live_url: OriginUrl = Field(
+        "", description="Where browsers see the live page, where that is not LIVE_WS_HOST:LIVE_WS_PORT."
+    )
+    dagster_url: OriginUrl = Field(
+        "", description="Where browsers see the Dagster UI, where that is not DAGSTER_HOST:DAGSTER_PORT."
     )
 
     def effective(self) -> list[tuple[str, str, str]]:

@@ -83,6 +83,14 @@ def run_live() -> None:
     raise typer.Exit(server.run_broadcast(attach(load_settings()), with_writer=True))
 
 
+@app.command("dashboard")
+def run_dashboard() -> None:
+    """Serve the dashboard: what operators look at, and what they do about it. Loopback only unless users are set."""
+    from streaming.dashboard import server
+
+    raise typer.Exit(server.run_dashboard(attach(load_settings())))
+
+
 @app.command("device-mapper")
 def run_device_mapper(
     sending_type: Annotated[

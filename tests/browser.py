@@ -8,7 +8,6 @@ import os
 import shutil
 import signal
 import subprocess
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +22,7 @@ HOW_TO_GET_IT = "no Chromium here: install Debian's package `chromium`, or say i
 
 # Elements that can be clicked and are to be seen, by their text.
 _CLICKABLE = """
-[...document.querySelectorAll('button, a, [role=button], [role=menuitem], [role=tab]')]
+[...document.querySelectorAll('button, a, summary, [role=button], [role=menuitem], [role=tab]')]
     .filter(e => e.innerText.trim().startsWith(%s) && e.offsetParent !== null && !e.disabled)
 """
 
@@ -34,14 +33,27 @@ def find_chromium() -> str | None:
 
 
 class Browser:
-    """One page."""
+    """The browser's one tab."""
 
     def __init__(self, socket: ClientConnection) -> None:
         self._socket = socket
-        self._ids = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self.errors: list[str] = []
+        """Exceptions of scripts, and what the page's own security policy refused."""
+        self._session = ""
+        target = self._send("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self._send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        self._send("Page.enable")
+        self._send("Runtime.enable")
+        self._send("Log.enable")
 
-    def open(self, url: str) -> None:
-        self._call("Page.navigate", url=url)
+    def open(
+        self, url: str, *, width: int = 1600, height: int = 1200, mobile: bool = False, dark: bool = False
+    ) -> None:
+        self._send("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=mobile)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self._send("Emulation.setEmulatedMedia", features=[scheme])
+        self._send("Page.navigate", url=url)
 
     def text(self) -> str:
         """All text that is to be seen."""
@@ -57,42 +69,61 @@ class Browser:
         click = f"(() => {{ const found = {elements}; if (found.length) found[0].click(); return found.length }})()"
         eventually(lambda: self.evaluate(click), f"a button {text!r} on the page", within_s=within_s)
 
+    def fill(self, selector: str, text: str) -> None:
+        """Write into a field, or choose an option by its value."""
+        self.evaluate(
+            f"(() => {{ const field = document.querySelector({json.dumps(selector)}); field.value = {json.dumps(text)};"
+            " field.dispatchEvent(new Event('change', {bubbles: true})) })()"
+        )
+
     def evaluate(self, javascript: str) -> Any:
-        answer = self._call("Runtime.evaluate", expression=javascript, returnByValue=True)
+        answer = self._send("Runtime.evaluate", expression=javascript, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
 
-    def screenshot(self, path: Path) -> None:
-        path.write_bytes(base64.b64decode(self._call("Page.captureScreenshot")["data"]))
+    def screenshot(self, file: Path, *, whole_page: bool = False) -> None:
+        options: dict[str, Any] = {}
+        if whole_page:
+            size = self._send("Page.getLayoutMetrics")["cssContentSize"]
+            options = {"captureBeyondViewport": True, "clip": {**size, "x": 0, "y": 0, "scale": 1}}
+        file.write_bytes(base64.b64decode(self._send("Page.captureScreenshot", **options)["data"]))
 
-    def _call(self, method: str, **parameters: Any) -> dict[str, Any]:
-        number = next(self._ids)
-        self._socket.send(json.dumps({"id": number, "method": method, "params": parameters}))
+    def _send(self, method: str, **parameters: Any) -> dict[str, Any]:
+        number = next(self._numbers)
+        message = {"id": number, "method": method, "params": parameters}
+        self._socket.send(json.dumps(message | ({"sessionId": self._session} if self._session else {})))
         while True:
-            answer = json.loads(self._socket.recv(timeout=60))
-            if answer.get("id") == number:
-                assert "error" not in answer, answer["error"]
-                result: dict[str, Any] = answer["result"]
+            heard = json.loads(self._socket.recv(timeout=60))
+            if heard.get("id") == number:
+                assert "error" not in heard, heard
+                result: dict[str, Any] = heard["result"]
                 return result
+            if heard.get("method") == "Runtime.exceptionThrown":
+                self.errors.append(json.dumps(heard["params"]))
+            elif heard.get("method") == "Log.entryAdded" and heard["params"]["entry"]["source"] == "security":
+                self.errors.append(heard["params"]["entry"]["text"])
 
 
 @contextmanager
-def running_browser(executable: str, folder: Path) -> Iterator[Browser]:
+def browsing(folder: Path) -> Iterator[Browser]:
     """A browser with a profile of its own in `folder`; at the end nothing of it is left running."""
-    # Chromium's sandbox does not work as root, nor in most containers; the only page it is shown is our own.
+    command = find_chromium()
+    assert command, HOW_TO_GET_IT
+    # Chromium's sandbox does not work as root, nor in most containers; the only pages it is shown are our own.
     options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-dev-shm-usage"]
-    places = ["--remote-debugging-port=0", f"--user-data-dir={folder}", "--window-size=1600,1200"]
+    profile = folder / "profile"
     with (folder / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
-            [executable, *options, *places, "about:blank"], stdout=log, stderr=log, start_new_session=True
+            [command, *options, "--remote-debugging-port=0", f"--user-data-dir={profile}"],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
     try:
-        port_file = folder / "DevToolsActivePort"
-        eventually(lambda: port_file.exists() and port_file.read_text(), "Chromium listens")
-        port = port_file.read_text().split("\n")[0]
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/json", timeout=30) as answer:  # our own
-            page = next(target for target in json.load(answer) if target["type"] == "page")
-        with connect(page["webSocketDebuggerUrl"], max_size=None, compression=None) as socket:
+        note = profile / "DevToolsActivePort"
+        eventually(lambda: note.exists() and note.read_text().count("\n") == 1, "Chromium listens")
+        port, path = note.read_text().split("\n")
+        with connect(f"ws://127.0.0.1:{port}{path}", max_size=None, proxy=None, compression=None) as socket:
             yield Browser(socket)
     finally:
         with contextlib.suppress(ProcessLookupError):

@@ -8,11 +8,9 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.audit import AuditEntry, AuditLogger, chain_of
 from clientmgr.broker.dead_letters import QUERIES, Selection, as_counted, counts, over_matching
-from clientmgr.errors import InvalidInputError
 from clientmgr.settings import Settings
-from clientmgr.tenants.names import parse_customer_id
 
 LETTERS_A_TRANSACTION = 500
 
@@ -171,7 +169,7 @@ def _group_exists(connection: Connection[Any], part: _Part) -> bool:
 def _entry(action: str, actor: str, part: _Part, tenants: Sequence[str], ids: Sequence[int]) -> AuditEntry:
     """One row a transaction: in the customer's chain where all letters are one customer's, else in the platform's."""
     return AuditEntry(
-        _chain(tenants),
+        chain_of(set(tenants)),
         actor,
         action,
         "done",
@@ -183,17 +181,6 @@ def _entry(action: str, actor: str, part: _Part, tenants: Sequence[str], ids: Se
             "last_id": max(ids),
         },
     )
-
-
-def _chain(tenants: Sequence[str]) -> int:
-    distinct = set(tenants)
-    if len(distinct) == 1:
-        try:
-            return parse_customer_id(distinct.pop())
-        except InvalidInputError:
-            # A message of no customer, or of one that does not exist: that may be why it is here.
-            return PLATFORM
-    return PLATFORM
 
 
 def _rows(connection: Connection[Any], name: str, **parameters: Any) -> list[tuple[Any, ...]]:

@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.database import Database, Role
@@ -35,6 +36,7 @@ async def keep_up(
 
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
+        await forget_trimmed(connection)
 
     async def tell_standing(connection: AsyncConnection[Any]) -> None:
         await export_standing(connection, sync_tolerance=settings.sync_tolerance)

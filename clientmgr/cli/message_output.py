@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from clientmgr.broker.postgres.reading import LoggedMessage
+from clientmgr.devices.masking import plain_text
 
 
 def json_line(message: LoggedMessage) -> str:
@@ -46,11 +47,7 @@ def data_fields(data: bytes) -> dict[str, Any]:
 
 def pretty(data: bytes) -> str:
     """The contents over several lines, indented where they are JSON."""
-    try:
-        text = msgspec.json.format(data.decode(), indent=2)
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        text = data.decode(errors="backslashreplace")
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(printable, plain_text(data).split("\n")))
 
 
 def printable(text: str) -> str:

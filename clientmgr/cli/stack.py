@@ -8,6 +8,7 @@ from rich.panel import Panel
 
 from clientmgr.cli.output import console, log_failures
 from clientmgr.cli.services import gateway_address
+from clientmgr.dashboard.exposure import ensure_not_open_to_others
 from clientmgr.demo import (
     BUSY,
     DEMO_CUSTOMERS,
@@ -15,6 +16,7 @@ from clientmgr.demo import (
     MESSAGES,
     TRAFFIC,
     activate_demo_customers,
+    count_devices,
     open_to_all,
     some_contact,
 )
@@ -44,6 +46,7 @@ def demo() -> None:
 
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
+            count_devices(ready)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
             examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)
@@ -54,6 +57,8 @@ def demo() -> None:
 def _settings() -> Settings:
     settings = load_settings()
     configure_logging(settings)
+    # Before anything is started: the dashboard by itself would be started again and again.
+    ensure_not_open_to_others(settings)
     if logs_as_json(settings, sys.stderr):
         log_failures()
     return settings
@@ -67,6 +72,7 @@ def _where_to_look(settings: Settings, examples: Sequence[str]) -> str:
     ui = ui_url(settings)
     return "\n".join(
         [
+            f"Dashboard        http://{settings.dashboard_host}:{settings.dashboard_port}",
             f"Dagster UI       {ui}",
             f"Lineage          {ui}/asset-groups",
             f"Live map         http://{settings.live_ws_host}:{settings.live_ws_port}/live",

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from clientmgr.devices.manager import device_of
-from clientmgr.devices.state import INFO_FIELDS, PushToken, canonical
+from clientmgr.devices.state import INFO_FIELDS, canonical, token_digest
 
 MOST_KEPT: Final = 20
 """Differences of a tenant that are kept to be shown; all are counted."""
@@ -111,7 +111,8 @@ def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
     fields["push_token"] = None
     if kind is not None:
         web_push = msgspec.json.decode(device.web_push) if kind == "webpush" and device.web_push else None
-        fields["push_token"] = PushToken(kind, device.push_token, web_push).digest().hex()
+        text = device.push_token if web_push is None else str(web_push["endpoint"])
+        fields["push_token"] = token_digest(f"{text}").hex()
     if "pushTokenStatus" in item:
         fields["push_token_status"] = device.push_token_status
     return msgspec.json.encode(fields).decode()

@@ -8,6 +8,7 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+from clientmgr.devices.masking import mask
 from clientmgr.devices.state import token_digest
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
@@ -169,13 +170,6 @@ class DeviceLookup:
         wanted = {"application_code": device.application_code, "digest": device.push_token_digest}
         row = self._connection.execute(self._queries["claims_of_token"], wanted).fetchone()
         return None if row is None else TokenClaim(*row)
-
-
-def mask(secret: str | None) -> str | None:
-    """Enough of a secret to tell it from another; of a short one nothing."""
-    if secret is None or len(secret) < 20:
-        return None if secret is None else "…"
-    return f"{secret[:6]}…{secret[-4:]}"
 
 
 def _mask_subscription(web_push: Mapping[str, Any] | None) -> Mapping[str, Any] | None:

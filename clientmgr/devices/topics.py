@@ -7,6 +7,7 @@ PUSH_TOKEN_STATUS = "client-manager.push-token-status"  # noqa: S105  # a topic
 WEB_PUSH_TOKEN_STATUS = "client-manager.web-push-token-status"  # noqa: S105  # a topic
 CONTACT_DELETION = "client-manager.contact-deletion"
 CONTACT_DELETION_ERRORS = "client-manager.contact-deletion-errors"
+DEVICE_MAPPER_ERRORS = "sending-mg-errors"
 
 
 def device_mapper_input(sending_type: str, delivery_group: str) -> str:

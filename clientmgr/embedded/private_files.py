@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import secrets
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,15 @@ def create_private(file: Path, text: str) -> None:
     """Write `file` in one step unless it is there already. Of several who try at once, one succeeds."""
     with _written_beside(file, text) as fresh, contextlib.suppress(FileExistsError):
         file.hardlink_to(fresh)
+
+
+def kept_secret(folder: Path, name: str) -> str:
+    """The random secret of that name in `folder`, made on first use."""
+    file = folder / name
+    folder.mkdir(parents=True, exist_ok=True)
+    if not file.exists():
+        create_private(file, secrets.token_hex(32))
+    return file.read_text()
 
 
 @contextlib.contextmanager

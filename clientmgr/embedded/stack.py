@@ -3,7 +3,6 @@
 import fcntl
 import json
 import os
-import secrets
 import time
 from pathlib import Path
 from types import TracebackType
@@ -12,7 +11,7 @@ from typing import IO, Self
 from pydantic import SecretStr
 
 from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
-from clientmgr.embedded.private_files import create_private, write_private
+from clientmgr.embedded.private_files import kept_secret, write_private
 from clientmgr.embedded.redis import EmbeddedRedis
 from clientmgr.embedded.server import EmbeddedServer, clear_file_errors, ensure_disk_space
 from clientmgr.errors import EmbeddedServerError, SettingsError
@@ -135,11 +134,7 @@ def with_audit_key(settings: Settings) -> Settings:
     """Settings with an audit key: the configured one, or the one kept in the data folder, made on first use."""
     if settings.audit_hash_key.get_secret_value():
         return settings
-    file = settings.data_dir / "audit_hash_key"
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        create_private(file, secrets.token_hex(32))
-    return settings.model_copy(update={"audit_hash_key": SecretStr(file.read_text())})
+    return settings.model_copy(update={"audit_hash_key": SecretStr(kept_secret(settings.data_dir, "audit_hash_key"))})
 
 
 def _note(folder: Path) -> Path:

@@ -15,6 +15,7 @@ from clientmgr.database import Database, Role
 from clientmgr.devices.arrays import text_array
 from clientmgr.errors import ClientManagerError, is_permanent
 from clientmgr.logs import get_logger
+from clientmgr.orphans.exclusions import is_excluded
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
@@ -103,7 +104,7 @@ class OrphanDeletion:
 
     def _attempt(self, connection: Connection[Any], customer_id: CustomerId, progress: "_Progress") -> Outcome:
         policy = self._policy
-        if customer_id in policy.excluded:
+        if customer_id in policy.excluded or is_excluded(connection, customer_id):
             return Outcome.EXCLUDED
         tenant = find_tenant(connection, customer_id)
         ensure_usable(customer_id, None if tenant is None else tenant.status)

@@ -41,6 +41,8 @@ DEVICE_MAPPERS = tuple(
     for sending_type in ("batch", "tx")
 )
 
+DASHBOARD = OwnCommand("dashboard", ("run", "dashboard"))
+
 
 def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
     """What runs besides the servers, in the order it is started."""
@@ -56,7 +58,7 @@ def own_commands() -> list[OwnCommand]:
     """What we ourselves bring to the system, in the order of its start and of its metrics' ports."""
     # `up` tells where the gateway listens: a line of its own would be a stray one.
     gateway = OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))
-    return [gateway, *(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
+    return [gateway, *(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS, DASHBOARD]
 
 
 def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:

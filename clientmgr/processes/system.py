@@ -23,7 +23,7 @@ from clientmgr.settings import Settings
 log = get_logger(__name__)
 
 UI_TIMEOUT_S = 180.0
-LISTENING_PORTS = ("dagster_port", "pubsub_gateway_port", "live_ws_port")
+LISTENING_PORTS = ("dagster_port", "pubsub_gateway_port", "live_ws_port", "dashboard_port")
 """Settings of the ports that our programs listen on."""
 
 

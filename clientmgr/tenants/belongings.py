@@ -31,6 +31,7 @@ ROWS: Final = (
     Rows("delayed_message_t", "host_id", "text"),
     Rows("pubsub_delayed", "host_id", "text"),
     Rows("flippers"),
+    Rows("orphan_exclusions"),
     Rows("dashboard_tenant_metrics"),
     Rows("dashboard_tenant_metrics_history"),
     Rows("dashboard_tenant_metrics_staged"),

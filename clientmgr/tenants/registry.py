@@ -75,3 +75,10 @@ def ensure_usable(customer_id: CustomerId, status: str | None) -> None:
             raise UnknownTenantError(f"customer {customer_id} is deleted")
         case _:
             raise UnknownTenantError(f"customer {customer_id} was never activated")
+
+
+def require_customer(connection: Connection[Any], customer_id: CustomerId) -> None:
+    """Raise where there is no such customer: what is decided for nobody is a mistyped customer id."""
+    tenant = find_tenant(connection, customer_id)
+    if tenant is None or tenant.status == TenantStatus.DELETED:
+        raise UnknownTenantError(f"customer {customer_id} {'was never activated' if tenant is None else 'is deleted'}")

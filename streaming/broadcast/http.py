@@ -10,6 +10,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
 from clientmgr.metrics import PLAIN_TEXT
+from clientmgr.settings import Settings
 from streaming.broadcast.hub import Hub
 
 _PAGE: Final = {
@@ -18,12 +19,11 @@ _PAGE: Final = {
     "/live/live.js": ("live.js", "text/javascript; charset=utf-8"),
     "/live/map.js": ("map.js", "text/javascript; charset=utf-8"),
 }
-# The page needs nothing from anywhere else, and is to be shown in no other page's frame.
-_PAGE_HEADERS: Final = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
-    "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-    "Referrer-Policy": "no-referrer",
-}
+# The page needs nothing from anywhere else, and is to be shown in no other page's frame but the dashboard's.
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors"
+)
 _REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 
 
@@ -39,8 +39,20 @@ def answer(hub: Hub, request: Request, path: str) -> Response:
         return _response(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
     if path in _PAGE:
         name, content_type = _PAGE[path]
-        return _response(200, content_type, _file(name), _PAGE_HEADERS)
+        policy = f"{_POLICY} {' '.join(dashboard_origins(hub.settings))}"
+        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
+        return _response(200, content_type, _file(name), headers)
     return _response(404, PLAIN_TEXT, b"there are /ws, /live, /metrics and /healthz")
+
+
+def dashboard_origins(settings: Settings) -> list[str]:
+    """Where a browser may see the dashboard, in one of whose pages ours is shown."""
+    if settings.dashboard_url:
+        return [settings.dashboard_url]
+    host, port = settings.dashboard_host, settings.dashboard_port
+    names = [host, "localhost"] if host == "127.0.0.1" else [f"[{host}]" if ":" in host else host]
+    scheme = "https" if settings.dashboard_tls_certificate else "http"
+    return [f"{scheme}://{name}:{port}" for name in names]
 
 
 @functools.cache

@@ -3,14 +3,13 @@
 import base64
 import binascii
 import hmac
-import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from clientmgr.embedded.private_files import create_private
+from clientmgr.embedded.private_files import kept_secret
 from clientmgr.errors import PermanentError
 from clientmgr.settings import Settings
 
@@ -50,11 +49,7 @@ def token_key(settings: Settings) -> bytes:
     """LIVE_TOKEN_KEY, or the one kept in the data folder, made on first use."""
     if given := settings.live_token_key.get_secret_value():
         return given.encode()
-    file = settings.data_dir / "live_token_key"
-    settings.data_dir.mkdir(parents=True, exist_ok=True)
-    if not file.exists():
-        create_private(file, secrets.token_hex(32))
-    return file.read_text().encode()
+    return kept_secret(settings.data_dir, "live_token_key").encode()
 
 
 def make_token(key: bytes, events: Sequence[str], lifetime_s: float, *, now: float | None = None) -> str:

@@ -11,7 +11,7 @@ import typer
 from clientmgr.audit import AuditEntry, AuditLogger
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, show_record
 from clientmgr.database import Database, Role
-from clientmgr.devices.lookup import mask
+from clientmgr.devices.masking import masked
 from clientmgr.errors import InvalidInputError
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId, parse_customer_id
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The device mapper: explain what a message becomes.", no_args_is_help=True)
 
 STANDARD_INPUT = "-"
-SECRETS = frozenset({"deviceToken", "token", "fid", "endpoint", "p256dh", "auth"})
-"""Members of a request that would let somebody else push to the device."""
 
 
 @app.callback()
@@ -129,7 +127,7 @@ def _as_object(one: "DeviceExplanation", topic_of: dict[str, str], *, reveal: bo
         "because": one.because,
         "topic": None if sent is None else topic_of[sent.provider],
         "outMessageId": None if sent is None else sent.out_message_id,
-        "request": request if reveal else _masked(request),
+        "request": request if reveal else masked(request),
     }
 
 
@@ -148,14 +146,6 @@ def _show(customer_id: CustomerId, contact: int, told: "Explanation", devices: l
                 json.dumps(one["request"], indent=2, ensure_ascii=False), markup=False, highlight=False, soft_wrap=True
             )
         console.print()
-
-
-def _masked(value: Any, *, secret: bool = False) -> Any:
-    if isinstance(value, dict):
-        return {key: _masked(item, secret=key in SECRETS) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_masked(item, secret=secret) for item in value]
-    return mask(value) if secret and isinstance(value, str) else value
 
 
 def _audit_reveal(

@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from clientmgr.tenants.names import CustomerId
+from streaming.device_mapper.messages import Content, Recipient
 
 LIFETIME_MS: Final = 3_600_000
 NOBODY: Final = 1
@@ -26,6 +27,11 @@ _FILTERS: Final[tuple[Any, ...]] = (
     {"not": {"field": "platform", "op": "=", "value": "android-huawei"}},
     {"field": "osVersion", "op": ">=", "value": "14"},
 )
+
+
+def sample_recipient(contact_id: int) -> Recipient:
+    """A contact with something to read in every language there is a sample for."""
+    return Recipient(contact_id, {language: Content(title, body) for language, (title, body) in _TEXTS.items()})
 
 
 def sample_message(

@@ -9,7 +9,7 @@ from clientmgr.errors import InvalidInputError
 
 SendingType = Literal["batch", "tx"]
 
-ERRORS: Final = "sending-mg-errors"
+ERRORS: Final = topics.DEVICE_MAPPER_ERRORS
 NOT_SENT: Final = "data-platform.not-sent"
 
 _DELIVERY_GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")

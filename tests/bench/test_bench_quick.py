@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 import bench.broadcast
+import bench.dashboard
 import bench.device_mapper
 import bench.tenants
 from bench.__main__ import app
@@ -46,6 +47,19 @@ def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp
     variants = [line.variant for line in table.lines]
     assert variants[:2] == ["ours, the daemon", "a contact at a time"]
     assert len(variants) == 5
+
+
+def test_the_dashboards_benchmark_runs_and_its_variants_show_the_same(tmp_path: Path) -> None:
+    tables = list(bench.dashboard.compare(Options(quick=True, rounds=1, folder=tmp_path), tenants=120))
+
+    assert [line.variant for line in tables[0].lines] == [
+        "ours, the page",
+        "ours, the API",
+        "everything at once",
+        "limit",
+    ]
+    assert tables[-1].title == "Overview of 120 tenants"
+    assert all("aim: under 200 ms" in table.notes[0] for table in tables)
 
 
 def test_variants_that_did_different_work_are_refused() -> None:

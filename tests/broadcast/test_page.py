@@ -13,9 +13,8 @@ import pytest
 
 from clientmgr.embedded.server import free_port
 from clientmgr.settings import Settings
-from tests.broadcast.chromium import Page, browsing
 from tests.broadcast.stream import Stream
-from tests.browser import HOW_TO_GET_IT, find_chromium
+from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.streaming.processes import COMMAND, worker
 from tests.waiting import eventually
 
@@ -25,25 +24,25 @@ POSITIONS = """Object.fromEntries([...document.querySelectorAll("#rows tr")].map
     (row) => [row.dataset.device, row.children[1].textContent + " " + row.children[2].textContent]))"""
 
 
-def state(page: Page) -> str:
+def state(page: Browser) -> str:
     return str(page.evaluate('document.getElementById("state")?.dataset.state ?? ""'))
 
 
-def positions(page: Page) -> dict[str, str]:
+def positions(page: Browser) -> dict[str, str]:
     found: dict[str, str] = page.evaluate(POSITIONS)
     return found
 
 
-def frames_per_second(page: Page) -> float:
+def frames_per_second(page: Browser) -> float:
     return float(page.evaluate('document.getElementById("rate").textContent'))
 
 
-def watched_events(page: Page) -> set[str]:
+def watched_events(page: Browser) -> set[str]:
     """By the names of the devices. One of the regatta takes part in the night ride too."""
     return {device[:-4] for device in positions(page)}
 
 
-def drawn(page: Page) -> int:
+def drawn(page: Browser) -> int:
     """How many different colours the map shows: an empty one has a few."""
     pixels = """(() => { const map = document.getElementById("map");
         const data = map.getContext("2d").getImageData(0, 0, map.width, map.height).data;
@@ -65,7 +64,7 @@ def moving_fleet(settings: Settings) -> Iterator[None]:
         process.wait(30)
 
 
-def everything_moves(page: Page) -> None:
+def everything_moves(page: Browser) -> None:
     before = eventually(lambda: positions(page), "devices are shown")
 
     def all_elsewhere() -> bool:
@@ -91,7 +90,7 @@ def test_devices_move_and_a_server_that_restarts_is_found_again(stream: Stream, 
         assert page.evaluate('document.getElementById("event").options.length') == 3
         assert drawn(page) > 50
         eventually(lambda: frames_per_second(page) > 0, "frames are counted")
-        page.photograph(folder / "live.png")
+        page.screenshot(folder / "live.png")
 
         server.kill()
         eventually(lambda: state(page) == "connecting", "the page knows that the server is gone")
@@ -106,5 +105,5 @@ def test_devices_move_and_a_server_that_restarts_is_found_again(stream: Stream, 
             eventually(lambda: state(page) == "live", "the page is live on a phone")
             everything_moves(page)
             eventually(lambda: frames_per_second(page) > 0, "frames are counted")
-            page.photograph(folder / "live-phone.png")
+            page.screenshot(folder / "live-phone.png")
         assert page.errors == []

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from clientmgr.broker.daemon_health import READS
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database
@@ -25,7 +26,7 @@ from clientmgr.processes.programs import (
 from clientmgr.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification
-from clientmgr_dagster.defs.operations.daemon_health import READS, daemon_health_sensor
+from clientmgr_dagster.defs.operations.daemon_health import daemon_health_sensor
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.operations.pruning import prune_event_log_job
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema

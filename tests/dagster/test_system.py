@@ -21,7 +21,7 @@ from clientmgr.settings import Settings, load_settings
 from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
-from tests.browser import HOW_TO_GET_IT, Browser, find_chromium, running_browser
+from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.conftest import _throwaway_database
 from tests.dagster.rig import activation, deletion, publish
 from tests.process_table import mentioning, wait_until_gone, with_descendants
@@ -110,10 +110,9 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
 
 @pytest.fixture
 def browser(system: System, tmp_path: Path) -> Iterator[Browser]:
-    chromium = find_chromium()
-    if chromium is None:
+    if find_chromium() is None:
         pytest.skip(HOW_TO_GET_IT)
-    with running([system.webserver]), running_browser(chromium, tmp_path) as browser:
+    with running([system.webserver]), browsing(tmp_path) as browser:
         assert wait_for_ui(system.settings, threading.Event())
         yield browser
         # For whoever wonders why a test failed.

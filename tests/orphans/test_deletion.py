@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from clientmgr.audit import read_log
+from clientmgr.audit import AuditLogger, read_log
 from clientmgr.database import Database, Role
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches, young_candidates
+from clientmgr.orphans.exclusions import exclude, include
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
@@ -122,6 +123,21 @@ def test_an_excluded_customer_is_left_alone(rig: Rig) -> None:
 
     assert result.outcome is Outcome.EXCLUDED
     assert len(rig.clients(ONE)) == 20
+
+
+def test_a_customer_that_somebody_excluded_while_the_system_runs_is_left_alone_until_they_change_their_mind(
+    rig: Rig,
+) -> None:
+    rig.fill(ONE)
+    audit = AuditLogger.from_settings(rig.settings)
+    with rig.database.connect(Role.WRITER) as connection:
+        assert exclude(connection, audit, ONE, reason="moving", actor="test")
+        assert not exclude(connection, audit, ONE, reason="moving", actor="test")
+    assert [result.outcome for result in rig.run(ONE)] == [Outcome.EXCLUDED]
+    assert len(rig.clients(ONE)) == 20
+    with rig.database.connect(Role.WRITER) as connection:
+        assert include(connection, audit, ONE, actor="test")
+    assert [result.deleted for result in rig.run(ONE, run_id="later")] == [10]
 
 
 def test_a_tenant_that_would_lose_too_much_is_left_alone_and_the_others_are_not(rig: Rig) -> None:

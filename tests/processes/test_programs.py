@@ -9,7 +9,7 @@ from clientmgr.devices import topics
 from clientmgr.devices.events import InvalidMessageError, decode_event
 from clientmgr.embedded.stack import with_audit_key
 from clientmgr.flippers import Flipper
-from clientmgr.processes.programs import DAEMONS, DEVICE_MAPPERS, OwnCommand, all_programs
+from clientmgr.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, OwnCommand, all_programs
 from clientmgr.processes.supervisor import Program
 from clientmgr.settings import load_settings
 from tests.cli.calling import Cli
@@ -36,7 +36,7 @@ def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> No
 def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
     found = list(programs(tmp_path, OwnCommand("more", ("topics",))))
     mappers = [command.name for command in DEVICE_MAPPERS]
-    assert found == ["dagster-daemon", "dagster-webserver", "pubsub-gateway", *DAEMONS, *mappers, "more"]
+    assert found == ["dagster-daemon", "dagster-webserver", "pubsub-gateway", *DAEMONS, *mappers, "dashboard", "more"]
 
 
 def test_batch_and_transactional_messages_are_mapped_by_processes_of_their_own(tmp_path: Path) -> None:
@@ -44,6 +44,11 @@ def test_batch_and_transactional_messages_are_mapped_by_processes_of_their_own(t
     for sending_type in ("batch", "tx"):
         command = found[f"device-mapper-{sending_type}"].command[1:]
         assert command == ["-m", "clientmgr", "run", "device-mapper", "--type", sending_type]
+
+
+def test_the_dashboard_is_run_by_the_command_that_runs_it_alone(tmp_path: Path) -> None:
+    assert programs(tmp_path)["dashboard"].command[1:] == ["-m", "clientmgr", *DASHBOARD.arguments]
+    assert "Usage: clientmgr run dashboard" in Cli({}).ok(*DASHBOARD.arguments, "--help").out
 
 
 def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
@@ -54,8 +59,8 @@ def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
 def test_each_process_of_ours_has_a_metrics_port_of_its_own(tmp_path: Path) -> None:
     found = programs(tmp_path, metrics_port=9100)
     mappers = [command.name for command in DEVICE_MAPPERS]
-    ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS, *mappers)]
-    assert ports == [str(port) for port in range(9100, 9109)]
+    ports = [found[name].env["METRICS_PORT"] for name in ("pubsub-gateway", *DAEMONS, *mappers, "dashboard")]
+    assert ports == [str(port) for port in range(9100, 9110)]
 
 
 def test_a_daemon_may_take_the_whole_time_to_drain_before_it_is_killed(tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from typing import Final
 from PIL import Image
 
 from clientmgr.settings import load_settings
-from tests.broadcast.chromium import Page, browsing
-from tests.browser import HOW_TO_GET_IT, find_chromium
+from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.waiting import eventually
 from tools.screenshots import SHOTS, Shot
 
@@ -59,7 +58,7 @@ def take(shots: Sequence[Shot], places: Mapping[str, str], folder: Path) -> None
                 )
 
 
-def photograph(page: Page, shot: Shot, url: str, file: Path) -> None:
+def photograph(page: Browser, shot: Shot, url: str, file: Path) -> None:
     page.open(url, width=shot.width, height=shot.height, dark=shot.dark)
     eventually(
         lambda: all(text in page.evaluate(TEXT) for text in shot.shows),
@@ -79,12 +78,12 @@ def shrink(file: Path) -> None:
     small.save(file, optimize=True)
 
 
-def settle(page: Page, file: Path) -> None:
+def settle(page: Browser, file: Path) -> None:
     """Take pictures until two are the same, or for a few seconds of something that moves."""
     seen: list[bytes] = []
 
     def is_still() -> bool:
-        page.photograph(file)
+        page.screenshot(file)
         seen.append(file.read_bytes())
         return len(seen) > 1 and seen[-1] == seen[-2]
 

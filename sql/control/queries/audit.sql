@@ -44,3 +44,14 @@ WHERE (customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
     AND (action = %(action)s::text OR %(action)s::text IS NULL)
 ORDER BY recorded_at DESC, customer_id, seq DESC
 LIMIT %(limit)s::bigint;
+
+-- name: read_chain
+SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
+    previous_hash, hash
+FROM clientmgr.audit_log
+WHERE customer_id = %(customer_id)s AND (%(before_seq)s::bigint IS NULL OR seq < %(before_seq)s)
+ORDER BY seq DESC
+LIMIT %(limit)s;
+
+-- name: chain_length
+SELECT seq FROM clientmgr.audit_heads WHERE customer_id = %(customer_id)s;

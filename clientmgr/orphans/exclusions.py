@@ -1,0 +1,58 @@
+"""Customers whose orphans are never deleted, as somebody decided while the system runs. Each change is audited.
+
+Those that ORPHAN_EXCLUDED_CUSTOMERS names are excluded too, and can't be taken back here.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from psycopg import Connection
+from psycopg.rows import class_row
+
+from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.sqlfiles import named_queries
+from clientmgr.tenants.names import CustomerId
+from clientmgr.tenants.registry import require_customer
+
+_QUERIES = named_queries("control/queries/orphan_exclusions.sql")
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Somebody decided that this customer's orphans stay."""
+
+    customer_id: CustomerId
+    reason: str
+    updated_by: str
+    updated_at: datetime
+
+
+def list_exclusions(connection: Connection[Any]) -> list[Exclusion]:
+    with connection.cursor(row_factory=class_row(Exclusion)) as cursor:
+        return cursor.execute(_QUERIES["list"]).fetchall()
+
+
+def is_excluded(connection: Connection[Any], customer_id: CustomerId) -> bool:
+    return bool(connection.execute(_QUERIES["is_excluded"], {"customer_id": customer_id}).fetchall()[0][0])
+
+
+def exclude(
+    connection: Connection[Any], audit: AuditLogger, customer_id: CustomerId, *, reason: str, actor: str
+) -> bool:
+    """Keep the customer's orphans from now on, in the caller's transaction. False: it was so already."""
+    require_customer(connection, customer_id)
+    parameters = {"customer_id": customer_id, "reason": reason, "updated_by": actor}
+    changed = connection.execute(_QUERIES["exclude"], parameters).fetchone() is not None
+    if changed:
+        details = {"reason": reason}
+        audit.append(connection, [AuditEntry(customer_id, actor, "orphans.exclude", "excluded", details=details)])
+    return changed
+
+
+def include(connection: Connection[Any], audit: AuditLogger, customer_id: CustomerId, *, actor: str) -> bool:
+    """Let the customer's orphans be deleted again. False: they were not excluded here."""
+    removed = connection.execute(_QUERIES["include"], {"customer_id": customer_id}).fetchone() is not None
+    if removed:
+        audit.append(connection, [AuditEntry(customer_id, actor, "orphans.include", "included")])
+    return removed

@@ -1,0 +1,1 @@
+"""The operations as JSON over HTTP, and the document that describes them."""

@@ -1,0 +1,1 @@
+"""What can be asked for and done: one function each, used by the pages and by the API alike."""

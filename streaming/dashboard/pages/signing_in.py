@@ -1,0 +1,67 @@
+"""Signing in and out."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clientmgr.audit import PLATFORM, AuditEntry
+from clientmgr.logs import get_logger
+from streaming.dashboard.access.users import Role
+from streaming.dashboard.access.visitors import TooManyAttemptsError, Visitor
+from streaming.dashboard.pages.forms import form_fields
+from streaming.dashboard.pages.handling import Site, post, see_other
+
+log = get_logger(__name__)
+
+
+def sign_in_route(site: Site) -> Route:
+    """The one page for those that nobody knows yet."""
+
+    async def sign_in(request: Request) -> Response:
+        if not site.doorkeeper.sign_in_needed:
+            return see_other("/")
+        if request.method == "GET":
+            return _form(site, request, request.query_params.get("next", "/"))
+        fields = await form_fields(request)
+        name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
+        address = request.client.host if request.client else ""
+        try:
+            user = await site.doorkeeper.of_password(name, str(fields.get("password", "")), address)
+        except TooManyAttemptsError:
+            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in some minutes.")
+        if user is None:
+            log.warning("sign-in refused", user=name[:64], address=address)
+            return _form(site, request, wanted, status=401, problem="Name and password do not belong together.")
+        session = site.doorkeeper.sessions.start(user)
+        await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
+        answer = see_other(_own_path(wanted))
+        answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(session)
+        return answer
+
+    return Route("/sign-in", sign_in, methods=["GET", "POST"])
+
+
+async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
+    await _record(site, visitor, "dashboard.sign-out")
+    answer = see_other("/sign-in")
+    answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(None)
+    return answer
+
+
+async def _record(site: Site, visitor: Visitor, action: str) -> None:
+    entry = AuditEntry(PLATFORM, visitor.actor, action, "done", details={"role": str(visitor.role)})
+    await site.desk().record(entry)
+
+
+def _form(site: Site, request: Request, wanted: str, *, status: int = 200, problem: str = "") -> Response:
+    return site.renderer.page(request, "sign_in.html", status=status, wanted=_own_path(wanted), problem=problem)
+
+
+def _own_path(wanted: str) -> str:
+    """Only ever a page of ours: //elsewhere and /\\elsewhere lead out of here."""
+    if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
+        return "/"
+    return wanted
+
+
+ROUTES = (post("/sign-out", sign_out, needs=Role.VIEWER),)

@@ -1,0 +1,87 @@
+"""Flippers and exclusions: what is set, and forms to change it."""
+
+from typing import Literal
+
+from msgspec import Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+from clientmgr.flippers import Flipper
+from streaming.dashboard.access.visitors import Visitor
+from streaming.dashboard.operations.interface import CustomerNumber
+from streaming.dashboard.operations.switches import (
+    ExcludeRequest,
+    ExclusionsRequest,
+    FlippersRequest,
+    FlipRequest,
+    IncludeRequest,
+    change_flipper,
+    exclude_customer,
+    include_customer,
+    list_excluded,
+    list_flippers,
+)
+from streaming.dashboard.pages.forms import from_form, from_query
+from streaming.dashboard.pages.handling import Site, get, post, see_other
+
+MEANING = {
+    Flipper.USE_POSTGRES_DEVICE_MAPPER: (
+        "The device mapper reads devices from PostgreSQL first. Off: from DynamoDB alone."
+    ),
+    Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER: (
+        "It does not ask DynamoDB for contacts that have no device in PostgreSQL."
+    ),
+}
+STATES = {"on": True, "off": False, "unset": None}
+
+
+class FlipForm(Struct, frozen=True, rename="camel"):
+    name: Flipper
+    state: Literal["on", "off", "unset"]
+    customer_id: CustomerNumber | None = None
+
+
+class Told(Struct, frozen=True):
+    done: Literal["changed", "unchanged"] | None = None
+
+
+async def switches(site: Site, request: Request, visitor: Visitor) -> Response:
+    desk = site.desk()
+    flippers = await list_flippers(desk, visitor, from_query(request, FlippersRequest, perPage=500))
+    exclusions = await list_excluded(desk, visitor, ExclusionsRequest(per_page=500))
+    for_all = {one.name: one.enabled for one in flippers.items if one.customer_id is None}
+    return site.renderer.page(
+        request,
+        "switches.html",
+        flippers=flippers,
+        for_all=for_all,
+        meaning={str(flipper): text for flipper, text in MEANING.items()},
+        exclusions=exclusions,
+        done=from_query(request, Told).done,
+    )
+
+
+async def flip(site: Site, request: Request, visitor: Visitor) -> Response:
+    form = await from_form(request, FlipForm)
+    wanted = FlipRequest(form.name, form.customer_id, STATES[form.state])
+    return _told((await change_flipper(site.desk(), visitor, wanted)).changed)
+
+
+async def exclude(site: Site, request: Request, visitor: Visitor) -> Response:
+    return _told((await exclude_customer(site.desk(), visitor, await from_form(request, ExcludeRequest))).changed)
+
+
+async def include(site: Site, request: Request, visitor: Visitor) -> Response:
+    return _told((await include_customer(site.desk(), visitor, await from_form(request, IncludeRequest))).changed)
+
+
+def _told(changed: bool) -> Response:
+    return see_other(f"/switches?done={'changed' if changed else 'unchanged'}")
+
+
+ROUTES = (
+    get("/switches", switches),
+    post("/switches/flippers", flip),
+    post("/switches/exclusions", exclude),
+    post("/switches/exclusions/remove", include),
+)

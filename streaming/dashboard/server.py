@@ -1,0 +1,115 @@
+"""The dashboard as a process: the listener, the web server on it, started and stopped in order."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import uvicorn
+
+from clientmgr.dashboard.exposure import ensure_not_open_to_others, is_loopback
+from clientmgr.errors import ClientManagerError, SettingsError
+from clientmgr.logs import configure_logging, get_logger
+from clientmgr.metrics import serve_metrics
+from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.settings import Settings
+from streaming.dashboard.access.addresses import service_url
+from streaming.dashboard.app import dashboard
+
+log = get_logger(__name__)
+
+NAME = "dashboard"
+BACKLOG = 256
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves. Signals are ours to handle: `run_until_stopped` does."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_dashboard(settings: Settings) -> int:
+    """Run the dashboard as a process of its own."""
+    ensure_not_open_to_others(settings)
+    configure_logging(settings, process=NAME)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            await serve_until_stopped(settings, stop)
+
+    return run_until_stopped(main)
+
+
+async def serve_until_stopped(
+    settings: Settings, stop: asyncio.Event, on_ready: Callable[[int], None] = lambda _: None
+) -> None:
+    """Serve until `stop` is set; requests in hand are answered. `on_ready` is told the port."""
+    ensure_not_open_to_others(settings)
+    has_tls = bool(settings.dashboard_tls_certificate)
+    if not has_tls and not is_loopback(settings.dashboard_host):
+        log.warning("the dashboard speaks plain HTTP: put a proxy with TLS in front, browsers keep no session without")
+    with _listener(settings) as listener:
+        port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            dashboard(settings, port),
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            ssl_certfile=settings.dashboard_tls_certificate or None,
+            ssl_keyfile=settings.dashboard_tls_key or None,
+            timeout_graceful_shutdown=max(1, int(settings.shutdown_timeout_s)),
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            if not await _first(server.ready.wait(), serving):
+                raise ClientManagerError("the dashboard could not be started; the log says why")
+            url = service_url(settings.dashboard_url, settings.dashboard_host, port, tls=has_tls)
+            log.info("daemon started", daemon=NAME, url=url)
+            on_ready(port)
+            await _first(stop.wait(), serving)
+        finally:
+            server.should_exit = True
+            await serving
+    log.info("daemon stopped", daemon=NAME)
+
+
+async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -> bool:
+    """Wait for the event; False: the server ended before."""
+    waiting = asyncio.create_task(event)
+    try:
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.done()
+    finally:
+        waiting.cancel()
+
+
+@contextlib.contextmanager
+def _listener(settings: Settings) -> Iterator[socket.socket]:
+    host, port = settings.dashboard_host, settings.dashboard_port
+    for name in ("dashboard_tls_certificate", "dashboard_tls_key"):
+        if (file := getattr(settings, name)) and not os.access(file, os.R_OK):
+            raise SettingsError(f"{name.upper()}: {file} can't be read")
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listener = socket.create_server(address, family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise SettingsError(f"DASHBOARD_HOST, DASHBOARD_PORT: can't listen on {host}:{port} ({error})") from None
+    with listener:
+        listener.setblocking(False)
+        yield listener

@@ -1,0 +1,98 @@
+// A little help for pages that work without it: parts that stay current, colours, and choosing many rows.
+"use strict";
+
+// The element inside of one with data-live="/path" is brought to what is found there, every two seconds while somebody can see it.
+const LIVE_EVERY_MS = 2000;
+
+// In place, as far as it goes: whoever has the focus, or has scrolled a table aside, is not to lose that every two seconds.
+function patch(old, fresh) {
+  if (old.nodeName !== fresh.nodeName) {
+    old.replaceWith(fresh);
+  } else if (old instanceof Element) {
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    patchChildren(old, fresh);
+  } else if (old.data !== fresh.data) {
+    old.data = fresh.data;
+  }
+}
+
+function patchChildren(old, fresh) {
+  const [before, after] = [[...old.childNodes], [...fresh.childNodes]];
+  for (const node of before.slice(after.length)) node.remove();
+  after.forEach((node, place) => (place < before.length ? patch(before[place], node) : old.append(node)));
+}
+
+function keepCurrent(element) {
+  const status = document.getElementById("live-status");
+  const say = (text, state) => {
+    if (status && status.textContent !== text) status.textContent = text;
+    if (status) status.dataset.state = state;
+  };
+  const look = async () => {
+    if (document.visibilityState === "visible") {
+      try {
+        const answer = await fetch(element.dataset.live, { headers: { "X-Requested-With": "fetch" }, redirect: "error" });
+        if (!answer.ok) throw new Error(String(answer.status));
+        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+        patch(element.firstElementChild, fresh.body.firstElementChild);
+        say("live", "live");
+      } catch {
+        say("not connected: these are the last numbers", "lost");
+      }
+    }
+    setTimeout(look, LIVE_EVERY_MS);
+  };
+  say("live", "live");
+  setTimeout(look, LIVE_EVERY_MS);
+}
+
+function chooseColours(button) {
+  const isDark = () => {
+    const chosen = document.documentElement.dataset.theme;
+    return chosen ? chosen === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  };
+  const show = () => button.setAttribute("aria-pressed", String(isDark()));
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const next = isDark() ? "light" : "dark";
+    document.documentElement.dataset.theme = next;
+    try {
+      localStorage.setItem("theme", next);
+    } catch {
+      // It counts for this page, then.
+    }
+    show();
+  });
+  show();
+}
+
+// A form with data-choose: one box chooses all rows, and its buttons say how many are chosen.
+function chooseMany(form) {
+  const all = form.querySelector("input[data-all]");
+  const boxes = [...form.querySelectorAll("tbody input[type=checkbox]")];
+  const buttons = [...form.querySelectorAll("button[data-needs-choice]")];
+  const told = form.querySelector("[data-chosen]");
+  const show = () => {
+    const chosen = boxes.filter((box) => box.checked).length;
+    for (const button of buttons) button.disabled = chosen === 0;
+    if (all) {
+      all.checked = chosen > 0 && chosen === boxes.length;
+      all.indeterminate = chosen > 0 && chosen < boxes.length;
+    }
+    if (told) told.textContent = chosen ? `${chosen} chosen` : "";
+  };
+  if (all) {
+    all.hidden = false;
+    all.addEventListener("change", () => {
+      for (const box of boxes) box.checked = all.checked;
+      show();
+    });
+  }
+  form.addEventListener("change", show);
+  show();
+}
+
+for (const element of document.querySelectorAll("[data-live]")) keepCurrent(element);
+for (const button of document.querySelectorAll("[data-theme-toggle]")) chooseColours(button);
+for (const form of document.querySelectorAll("form[data-choose]")) chooseMany(form);

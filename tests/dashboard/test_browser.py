@@ -1,0 +1,167 @@
+"""The pages in a real browser: things are found, drawn and done by clicking, on a phone too, and nothing stored runs.
+
+DASHBOARD_SCREENSHOTS=FOLDER keeps what they looked like, in light and dark and at a phone's width.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from clientmgr.devices import topics
+from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
+from tests.dashboard.house import BUSY, CONTACT, QUIET, SECRET, House
+from tests.dashboard.test_pages import ODD, PAGES
+from tests.streaming.rig import event
+from tests.waiting import eventually
+
+pytestmark = pytest.mark.skipif(find_chromium() is None, reason=HOW_TO_GET_IT)
+
+DEVICE = f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1&channel=push"
+PHOTOGRAPHED = {
+    "overview": "/",
+    "tenants": "/tenants",
+    "tenant": f"/tenants/{BUSY}",
+    "device": DEVICE,
+    "devices": f"/devices?customerId={BUSY}&contactId={CONTACT}",
+    "topics": "/messages",
+    "dead-letters": "/messages/dead-letters",
+    "errors": "/messages/errors",
+    "switches": "/switches",
+    "audit": "/audit",
+}
+LOADED = "document.readyState === 'complete' && location.href !== 'about:blank'"
+OVERFLOW = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# Text and background of an element, as luminance contrast (WCAG).
+CONTRAST = """
+(() => {
+  const channel = (c) => { c /= 255; return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4 };
+  const parse = (text) => (text.match(/[\\d.]+/g) || []).map(Number);
+  const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const background = (element) => {
+    for (let each = element; each; each = each.parentElement) {
+      const colour = parse(getComputedStyle(each).backgroundColor);
+      if (colour.length === 3 || colour[3] > 0.99) return colour;
+    }
+    return [255, 255, 255];
+  };
+  let worst = [99, ""];
+  for (const element of document.querySelectorAll("main *, header *")) {
+    const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || element.closest("svg") || element.disabled || !element.offsetParent) continue;
+    if (element.closest(".unseen, .skip")) continue;
+    const [a, b] = [luminance(parse(getComputedStyle(element).color)), luminance(background(element))];
+    const contrast = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (contrast < worst[0]) worst = [contrast, element.outerHTML.slice(0, 120)];
+  }
+  return worst;
+})()
+"""
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with browsing(tmp_path_factory.mktemp("browser")) as browser:
+        yield browser
+
+
+def visit(browser: Browser, url: str, **options: bool | int) -> None:
+    """Open a page and wait until it is there."""
+    browser.open("about:blank")
+    browser.open(url, **options)  # type: ignore[arg-type]
+    eventually(lambda: browser.evaluate(LOADED), f"{url} is loaded")
+
+
+def test_nothing_that_is_stored_runs_and_the_policy_refuses_nothing_of_ours(browser: Browser, address: str) -> None:
+    for path in [*PAGES, f"/devices?customerId={BUSY}&clientId={ODD}"]:
+        if path in {"/live", "/overview/live"}:
+            continue  # the broadcast is not running here; the other is a part of a page
+        visit(browser, f"{address}{path}")
+        assert browser.evaluate("window.hacked") is None, path
+        assert browser.evaluate("document.querySelectorAll('main script, main img').length") == 0, path
+    assert browser.errors == []
+
+
+def test_a_tenant_is_found_and_its_chart_drawn(browser: Browser, address: str) -> None:
+    visit(browser, f"{address}/tenants")
+    browser.fill("input[name=search]", str(BUSY))
+    browser.click("Find")
+    eventually(lambda: f"search={BUSY}" in browser.evaluate("location.search"), "the search is sent")
+    browser.click(str(BUSY))
+    browser.wait_for(f"Tenant {BUSY}", "Devices by platform")
+    drawn = browser.evaluate("""(() => {
+        const areas = [...document.querySelectorAll('.chart polygon')].map((area) => area.getBoundingClientRect());
+        return areas.filter((area) => area.width > 300 && area.height > 5).length;
+    })()""")
+    assert drawn >= 2, "areas of some size"
+    colours = browser.evaluate(
+        "new Set([...document.querySelectorAll('.chart polygon')].map((each) => getComputedStyle(each).fill)).size"
+    )
+    assert colours == 3
+
+
+def test_a_dead_letter_is_replayed_by_clicking(browser: Browser, address: str, house: House) -> None:
+    letter = house.dead_letter(json.dumps(event("updated", customer=BUSY, client="clicked", platform="ios")).encode())
+    visit(browser, f"{address}/messages/dead-letters?customerId={BUSY}")
+    assert browser.evaluate("document.querySelector('button[value=replay]').disabled"), "nothing is chosen yet"
+    browser.evaluate(f"document.querySelector('input[value=\"{letter}\"]').click()")
+    browser.wait_for("1 chosen")
+    browser.click("Replay chosen")
+    browser.wait_for("Replay 1 dead letter?", topics.WRITER)
+    browser.click("Yes, replay 1")
+    browser.wait_for("1 message replayed.")
+    house.publish_and_write()
+    assert "clicked" in house.devices()
+
+
+def test_a_flipper_is_turned_by_clicking_and_a_token_revealed(browser: Browser, address: str, house: House) -> None:
+    visit(browser, f"{address}/switches")
+    browser.fill("input[name=customerId]", str(QUIET))
+    browser.click("Set")
+    browser.wait_for("Changed. Daemons follow within seconds.")
+    assert house.audited("flipper.set")[-1][:2] == (QUIET, "dashboard:local")
+    visit(browser, f"{address}{DEVICE}")
+    assert SECRET not in browser.text()
+    browser.click("Reveal the token")
+    browser.wait_for(SECRET)
+
+
+def test_the_overview_stays_current_without_reloading(browser: Browser, address: str, house: House) -> None:
+    visit(browser, f"{address}/")
+    browser.wait_for("live")
+    browser.evaluate("window.notReloaded = true; document.querySelector('a[href*=dead-letters]').focus()")
+    before = browser.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.innerText).join()")
+    house.dead_letter(b"{}")
+    changed = "[...document.querySelectorAll('.tile')].map((tile) => tile.innerText).join()"
+    eventually(lambda: browser.evaluate(changed) != before, "the numbers change")
+    assert browser.evaluate("window.notReloaded") is True
+    assert browser.evaluate("document.activeElement.tagName") == "A", "the focus stays where it was"
+
+
+def test_the_colours_can_be_chosen_and_are_kept(browser: Browser, address: str) -> None:
+    visit(browser, f"{address}/switches")
+    colour = "getComputedStyle(document.body).backgroundColor"
+    light = browser.evaluate(colour)
+    browser.evaluate("document.querySelector('[data-theme-toggle]').click()")
+    assert browser.evaluate(colour) != light
+    visit(browser, f"{address}/audit")
+    assert browser.evaluate(colour) != light
+    browser.evaluate("localStorage.clear()")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_pages_can_be_read_and_fit_a_phone(browser: Browser, address: str, tmp_path: Path, dark: bool) -> None:
+    folder = Path(os.environ.get("DASHBOARD_SCREENSHOTS") or tmp_path)
+    keep = "DASHBOARD_SCREENSHOTS" in os.environ
+    for name, path in PHOTOGRAPHED.items():
+        visit(browser, f"{address}{path}", width=390, height=844, mobile=True, dark=dark)
+        assert browser.evaluate(OVERFLOW) == 0, f"{path} is wider than a phone"
+        if keep:
+            browser.screenshot(folder / f"{name}-phone-{'dark' if dark else 'light'}.png", whole_page=True)
+        visit(browser, f"{address}{path}", width=1280, height=900, dark=dark)
+        contrast, where = browser.evaluate(CONTRAST)
+        assert contrast >= 4.5, (path, where)
+        if keep:
+            browser.screenshot(folder / f"{name}-{'dark' if dark else 'light'}.png", whole_page=True)
