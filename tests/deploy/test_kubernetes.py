@@ -26,7 +26,7 @@ CONTAINERS = [
 
 
 def configuration(path: str, key: str) -> dict[str, str]:
-    (document,) = documents(KUBERNETES / path)
+    document, *_ = documents(KUBERNETES / path)
     values: dict[str, str] = document[key]
     return values
 
@@ -82,7 +82,7 @@ def test_a_pod_runs_as_nobody_and_gives_nothing_away(template: dict[str, Any]) -
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         }
-        writable = {mount["mountPath"] for mount in container["volumeMounts"]}
+        writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
         assert writable == {CONFIG["DATA_DIR"], "/tmp"}  # noqa: S108  # the pod's own
         assert container["resources"].keys() == {"requests", "limits"}
 
@@ -105,6 +105,7 @@ def test_probes_ask_ports_that_are_served(container: dict[str, Any], template: d
         "websocket": CONFIG["LIVE_WS_PORT"],
         "grpc": CONFIG["PUBSUB_GATEWAY_PORT"],
         "ui": CONFIG["DAGSTER_PORT"],
+        "http": CONFIG["DASHBOARD_PORT"],
     }
     for name, port in ports.items():
         assert str(port) == served[name]
@@ -123,7 +124,7 @@ def test_probes_ask_ports_that_are_served(container: dict[str, Any], template: d
 
 def test_a_daemon_s_probes_and_services_are_reached_from_outside_of_the_pod() -> None:
     hosts = {name: value for name, value in CONFIG.items() if name.endswith("_HOST")}
-    assert hosts.keys() >= {"METRICS_HOST", "LIVE_WS_HOST", "PUBSUB_GATEWAY_HOST", "DAGSTER_HOST"}
+    assert hosts.keys() >= {"METRICS_HOST", "LIVE_WS_HOST", "PUBSUB_GATEWAY_HOST", "DAGSTER_HOST", "DASHBOARD_HOST"}
     assert set(hosts.values()) == {"0.0.0.0"}  # noqa: S104  # the pod's
 
 

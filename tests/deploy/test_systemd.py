@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.processes.programs import DAEMONS, DEVICE_MAPPERS, ROLLBACK_S, own_commands
+from clientmgr.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, ROLLBACK_S, own_commands
 from clientmgr.settings import Settings, load_settings
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
@@ -16,7 +16,7 @@ from tests.docs.links import anchors_of
 
 INSTALLED = "/opt/client-manager/.venv/bin/clientmgr"
 INSTANCES = {
-    "clientmgr@.service": DAEMONS,
+    "clientmgr@.service": (*DAEMONS, DASHBOARD.name),
     "clientmgr-device-mapper@.service": tuple(command.arguments[-1] for command in DEVICE_MAPPERS),
 }
 HARDENED = {

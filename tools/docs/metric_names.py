@@ -9,6 +9,7 @@ from prometheus_client import Counter, Gauge, Histogram
 import clientmgr.broker.metrics as broker
 import clientmgr.system_metrics as system
 import streaming.broadcast.metrics as broadcast
+import streaming.dashboard.metrics as dashboard
 import streaming.device_mapper.metrics as device_mapper
 import streaming.telemetry_metrics as telemetry
 
@@ -39,6 +40,7 @@ STANDING: Final[Sequence[Collector]] = _of(system)
 DEVICE_MAPPING: Final[Sequence[Collector]] = _of(device_mapper)
 BROADCASTING: Final[Sequence[Collector]] = _of(broadcast)
 TELEMETRY: Final[Sequence[Collector]] = _of(telemetry)
+DASHBOARD: Final[Sequence[Collector]] = _of(dashboard)
 
 
 @dataclass(frozen=True, slots=True)
