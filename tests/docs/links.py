@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from tools.docs.markdown import anchor
+
 _HEADING = re.compile(r"^#{1,6} (.+)$", re.MULTILINE)
 _LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -11,11 +13,6 @@ _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 def anchors_of(path: Path) -> set[str]:
     """What `#…` may follow the file's name."""
     return {anchor(heading) for heading in _HEADING.findall(_prose(path))}
-
-
-def anchor(heading: str) -> str:
-    kept = [character for character in heading.lower() if character.isalnum() or character in " -_"]
-    return "".join(kept).strip().replace(" ", "-")
 
 
 def broken_links(path: Path) -> list[str]:

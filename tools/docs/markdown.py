@@ -18,5 +18,11 @@ def fenced(text: str, language: str) -> str:
     return f"```{language}\n{text.strip()}\n```"
 
 
+def anchor(heading: str) -> str:
+    """What a link to a heading ends with, as GitHub makes it: small letters, no punctuation but `-` and `_`."""
+    kept = [character for character in heading.lower() if character.isalnum() or character in " -_"]
+    return "".join(kept).strip().replace(" ", "-")
+
+
 def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")

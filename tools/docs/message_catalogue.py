@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from streaming.broadcast.records import Body, Payload
 from tools.docs import daemon_facts, messages
-from tools.docs.markdown import code, fenced, table
+from tools.docs.markdown import anchor, code, fenced, table
 from tools.docs.message_schemas import rows, schema_of
 from tools.docs.messages import Carried
 
@@ -32,7 +32,7 @@ def render() -> str:
     publishers, readers = _publishers(), _readers()
     overview = [
         (
-            f"[`{carried.topic}`](#{_anchor(carried.topic)})",
+            f"[`{carried.topic}`](#{anchor(carried.topic)})",
             ", ".join(publishers.get(carried.topic, [])) or "–",
             ", ".join(readers.get(carried.topic, [])) or "–",
         )
@@ -122,9 +122,3 @@ def _from_dagster() -> tuple[dict[str, str], dict[str, str]]:
 
 def _page(daemon: str) -> str:
     return f"[{daemon}](daemons/{daemon}.md)"
-
-
-def _anchor(heading: str) -> str:
-    """As GitHub makes it: small letters, no punctuation but hyphens and underscores."""
-    kept = [character for character in heading.lower() if character.isalnum() or character in " -_"]
-    return "".join(kept).replace(" ", "-")

@@ -15,9 +15,7 @@ class Shot:
     page: str
     """Its address; `{dagster}`, `{live}` and `{dashboard}` stand for where they are."""
     shows: tuple[str, ...]
-    """Texts that are to be seen first."""
-    act: str = ""
-    """JavaScript that is run then: what a person would click or press."""
+    """Texts that are to be seen."""
     ready: str = "true"
     """JavaScript that becomes true when the page is worth a picture."""
     width: int = 1280
@@ -30,18 +28,18 @@ _FLEET_MOVES = (
     "document.querySelectorAll('#rows tr').length > 20 && Number(document.getElementById('rate').textContent) > 5"
 )
 
-# Dagster's own shortcut, Alt+E: all groups of assets unfold.
-_UNFOLD = "document.body.dispatchEvent(new KeyboardEvent('keydown', {code: 'KeyE', altKey: true, bubbles: true}))"
-_UNFOLDED = "document.body.innerText.includes('orphan_candidates')"
-
 SHOTS: Final = (
+    Shot("dagster-lineage", "{dagster}/asset-groups", ("tenancy", "orphans"), height=620),
     Shot(
-        "dagster-lineage", "{dagster}/asset-groups", ("tenancy", "orphans"), _UNFOLD, _UNFOLDED, width=1600, height=900
+        "dagster-assets",
+        "{dagster}/locations/client_manager/asset-groups/dashboard/lineage",
+        ("dashboard_tenant_metrics", "Asset checks", "dynamodb_devices"),
+        height=620,
     ),
     Shot(
         "dagster-tenant", "{dagster}/assets/tenant_schema?view=partitions&partition=1001", ("Latest materialization",)
     ),
-    Shot("live", "{live}/live", (), "", _FLEET_MOVES),
+    Shot("live", "{live}/live", (), _FLEET_MOVES),
     Shot("dashboard", "{dashboard}/", ("Client Manager",)),
     Shot("dashboard-tenants", "{dashboard}/tenants", ("1001",)),
     Shot("dashboard-tenant", "{dashboard}/tenants/1001", ("1001",)),

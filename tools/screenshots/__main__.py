@@ -61,20 +61,18 @@ def take(shots: Sequence[Shot], places: Mapping[str, str], folder: Path) -> None
 def photograph(page: Browser, shot: Shot, url: str, file: Path) -> None:
     page.open(url, width=shot.width, height=shot.height, dark=shot.dark)
     eventually(
-        lambda: all(text in page.evaluate(TEXT) for text in shot.shows),
-        f"{url} shows {', '.join(shot.shows)}",
+        lambda: all(text in page.evaluate(TEXT) for text in shot.shows) and page.evaluate(shot.ready),
+        f"{url} shows {', '.join(shot.shows) or shot.ready}",
         within_s=SHOWN_WITHIN_S,
     )
-    page.evaluate(shot.act)
-    eventually(lambda: page.evaluate(shot.ready), f"{url} is ready: {shot.ready}", within_s=SHOWN_WITHIN_S)
     settle(page, file)
     shrink(file)
 
 
 def shrink(file: Path) -> None:
-    """256 colours are enough for a user interface, and a third of the bytes."""
+    """256 colours are enough for a user interface, the rare ones included, and a third of the bytes."""
     with Image.open(file) as picture:
-        small = picture.convert("RGB").quantize(256, dither=Image.Dither.NONE)
+        small = picture.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
     small.save(file, optimize=True)
 
 
