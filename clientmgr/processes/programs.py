@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,9 +42,15 @@ DEVICE_MAPPERS = tuple(
 )
 
 
-def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
-    """What runs besides the servers, in the order it is started."""
-    environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
+def all_programs(
+    settings: Settings,
+    *,
+    log_format: str,
+    more: Sequence[OwnCommand] = (),
+    environment: Mapping[str, str] | None = None,
+) -> list[Program]:
+    """What runs besides the servers, in the order it is started; `environment` goes before ours."""
+    environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     # `up` tells where the gateway listens: a line of its own would be a stray one.
     own = [OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))]
     own += [*(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS]
