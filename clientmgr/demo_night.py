@@ -127,7 +127,10 @@ class FirstNight:
             if job == "contact_deletion_job" and not settings.bigquery_project:
                 log.info("nightly work: left out, there is no BigQuery", job=job)
                 continue
-            tags = {} if job == "dashboard_job" else {RANGE_START: keys[0], RANGE_END: keys[-1]}
+            # On a machine that is short of breath Dagster may give a run up before it has begun: it is to try again.
+            tags = {"dagster/max_retries": "2"}
+            if job != "dashboard_job":
+                tags |= {RANGE_START: keys[0], RANGE_END: keys[-1]}
             started = time.monotonic()
             run_id = runs.launch(job, tags)
             log.info("nightly work: started", job=job, see=f"{ui_url(settings)}/runs/{run_id}")

@@ -57,7 +57,11 @@ class Driver:
 def running_driver(options: Options) -> Iterator[Driver]:
     """With PostgreSQL's JDBC driver where POSTGRES_JDBC_JAR names one."""
     jar = Path(os.environ.get("POSTGRES_JDBC_JAR", ""))
-    conf = {"spark.driver.memory": "3g", "spark.ui.enabled": "false", "spark.log.level": "ERROR"}
+    conf = {
+        "spark.driver.memory": "3g",
+        "spark.log.level": "ERROR",
+        "spark.ui.showConsoleProgress": "false",
+    }
     if jar.is_file():
         conf |= {"spark.jars": str(jar), "spark.driver.extraClassPath": str(jar)}
     with tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder:
