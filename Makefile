@@ -8,10 +8,10 @@ BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test lint format docs screenshots lock bench soak clean
+.PHONY: help setup standins demo up test test-cluster lint format docs screenshots lock bench soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv and install the locked packages (again only when the lock changed)
 
@@ -19,10 +19,10 @@ $(INSTALLED): requirements.lock pyproject.toml tools/setup
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
-standins: setup ## Make .venv-standins: BigQuery and DynamoDB on this machine, for tests
+standins: setup ## Make .venv-standins: BigQuery and DynamoDB on this machine, for tests and the demo
 	@tools/setup-standins $(VENV) $(STANDINS_VENV)
 
-demo: setup ## Run the whole system with demo data on embedded servers; Ctrl-C stops it
+demo: setup standins ## Run the whole system with demo data on embedded servers; Ctrl-C stops it
 	@exec $(BIN)/clientmgr demo
 
 up: setup ## Run the whole system without demo data
@@ -30,6 +30,9 @@ up: setup ## Run the whole system without demo data
 
 test: setup standins lint ## Lint, type-check and run the test suite
 	$(BIN)/pytest -n 2 --dist loadgroup
+
+test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
+	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_cluster.py tests/spark/test_jdbc.py
 
 lint: setup ## Formatter, linter, strict types and import directions
 	$(BIN)/ruff format --check .

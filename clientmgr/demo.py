@@ -1,6 +1,7 @@
 """What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
 
-There is no DynamoDB in a demo: its flippers say that PostgreSQL alone is read.
+Its BigQuery and DynamoDB are stand-ins for the nightly work (demo_night.py). Sending needs neither: the flippers say
+that PostgreSQL alone is read.
 """
 
 import json

@@ -40,9 +40,11 @@ def up() -> None:
 
 def demo() -> None:
     """Run everything as `up` does, with three tenants and devices that never rest. Ctrl-C stops it; the data stays."""
+    from clientmgr.demo_night import FirstNight  # what it needs is of no use to any other command
+
     settings = open_to_all(_settings())
     title = f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}"
-    with stop_on_signals() as stop:
+    with stop_on_signals() as stop, FirstNight(settings, stop) as night:
 
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
@@ -50,8 +52,16 @@ def demo() -> None:
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
             examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)
+            night.begin(ready)
 
-        run_system(settings, on_ready, stop, prepare=activate_demo_customers, more=[TRAFFIC, MESSAGES, FLEET])
+        run_system(
+            night.settings,
+            on_ready,
+            stop,
+            prepare=activate_demo_customers,
+            more=[TRAFFIC, MESSAGES, FLEET],
+            environment=night.environment,
+        )
 
 
 def _settings() -> Settings:

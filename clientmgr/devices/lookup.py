@@ -118,6 +118,11 @@ class DeviceLookup:
         row = self._connection.execute(self._queries["contact_with_most_devices"]).fetchone()
         return None if row is None else int(row[0])
 
+    def some_contacts(self, *, limit: int) -> list[int]:
+        """Contacts that have devices, the lowest ids first."""
+        rows = self._connection.execute(self._queries["some_contacts"], {"limit": limit}).fetchall()
+        return [int(row[0]) for row in rows]
+
     def everything(self, client_id: str, application_code: str | None = None) -> list[KnownDevice]:
         """What is known of a client in one application, or in each that knows it; also of one that is deleted."""
         wanted = {"client_id": client_id}

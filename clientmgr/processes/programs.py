@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,15 @@ DEVICE_MAPPERS = tuple(
 DASHBOARD = OwnCommand("dashboard", ("run", "dashboard"))
 
 
-def all_programs(settings: Settings, *, log_format: str, more: Sequence[OwnCommand] = ()) -> list[Program]:
-    """What runs besides the servers, in the order it is started."""
-    environment = {**os.environ, **settings.environment(), "LOG_FORMAT": log_format}
+def all_programs(
+    settings: Settings,
+    *,
+    log_format: str,
+    more: Sequence[OwnCommand] = (),
+    environment: Mapping[str, str] | None = None,
+) -> list[Program]:
+    """What runs besides the servers, in the order it is started; `environment` goes before ours."""
+    environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     own = [*own_commands(), *more]
     return [
         *dagster_programs(settings, environment),

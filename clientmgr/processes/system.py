@@ -5,7 +5,7 @@ import sys
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
@@ -34,10 +34,12 @@ def run_system(
     *,
     prepare: Callable[[Settings], None] = lambda _: None,
     more: Sequence[OwnCommand] = (),
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Start everything, call `on_ready` when it answers, and keep it running until `stop` is set.
 
-    `prepare` is called when the servers are there and no program is yet; `more` are commands to run with the system's.
+    `prepare` is called when the servers are there and no program is yet; `more` are commands to run with the system's,
+    and `environment` is what all programs are given besides the settings.
     """
     with EmbeddedStack(settings) as stack:
         settings = choose_ports(stack.settings)
@@ -45,7 +47,7 @@ def run_system(
         prepare_dagster_storage(settings)
         prepare(settings)
         log_format = "json" if logs_as_json(settings, sys.stderr) else "console"
-        programs = all_programs(settings, log_format=log_format, more=more)
+        programs = all_programs(settings, log_format=log_format, more=more, environment=environment)
         with running(programs):
             supervisor = Supervisor([*stack.servers, *programs])
             watcher = threading.Thread(target=supervisor.run, args=(stop,), name="supervisor")

@@ -20,7 +20,11 @@ class BigQueryStandIn(StandIn):
     """Made for the deleted contacts: has their dataset, and pages are put aside in it."""
 
     name = "BigQuery stand-in"
-    _storage_port = 0
+
+    def __init__(self, folder: Path, *, port: int = 0, storage_port: int = 0, venv: Path | None = None) -> None:
+        super().__init__(folder, port=port, venv=venv)
+        self._storage_port = storage_port
+        self._configured_storage_port = storage_port
 
     @property
     def settings(self) -> dict[str, str]:
@@ -53,7 +57,7 @@ class BigQueryStandIn(StandIn):
         subprocess.run(command, env={"HOME": str(self.folder)}, check=True, capture_output=True)
 
     def _launch(self) -> GuardedProcess:
-        self._storage_port = free_port()
+        self._storage_port = self._configured_storage_port or free_port()
         ports = ["--rest-port", str(self.port), "--grpc-port", str(self._storage_port)]
         options: list[str | Path] = ["--ephemeral", "--log-level", "warning", "--data-dir", self.folder, *ports]
         return self._run([self._program("bqemulator"), "start", *options], {})

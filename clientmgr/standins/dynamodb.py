@@ -1,5 +1,6 @@
 """A DynamoDB on this machine: ministack."""
 
+import functools
 import socket
 from typing import Any
 
@@ -10,6 +11,19 @@ from clientmgr.standins.server import StandIn
 # Whatever a client says it is: the stand-in believes it.
 CREDENTIALS = {"AWS_ACCESS_KEY_ID": "stand-in", "AWS_SECRET_ACCESS_KEY": "stand-in", "AWS_DEFAULT_REGION": "us-east-1"}
 ITEMS_A_WRITE = 25
+
+
+@functools.cache
+def _client_of(url: str) -> Any:
+    import boto3
+
+    return boto3.client(
+        "dynamodb",
+        endpoint_url=url,
+        region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+    )
 
 
 class DynamoDbStandIn(StandIn):
@@ -27,15 +41,8 @@ class DynamoDbStandIn(StandIn):
         return {"dynamodb_endpoint": self.url}
 
     def client(self) -> Any:
-        import boto3
-
-        return boto3.client(
-            "dynamodb",
-            endpoint_url=self.url,
-            region_name=CREDENTIALS["AWS_DEFAULT_REGION"],
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        """Made once: that takes longer than most of what is asked of it."""
+        return _client_of(self.url)
 
     def create_devices_table(self, table: str) -> None:
         self.client().create_table(
@@ -53,10 +60,16 @@ class DynamoDbStandIn(StandIn):
 
     def put(self, table: str, items: list[dict[str, Any]]) -> None:
         """Items in DynamoDB's own JSON."""
+        self._write(table, [{"PutRequest": {"Item": item}} for item in items])
+
+    def delete(self, table: str, keys: list[dict[str, Any]]) -> None:
+        """Items by their keys, in DynamoDB's own JSON."""
+        self._write(table, [{"DeleteRequest": {"Key": key}} for key in keys])
+
+    def _write(self, table: str, requests: list[dict[str, Any]]) -> None:
         client = self.client()
-        for start in range(0, len(items), ITEMS_A_WRITE):
-            portion = items[start : start + ITEMS_A_WRITE]
-            client.batch_write_item(RequestItems={table: [{"PutRequest": {"Item": item}} for item in portion]})
+        for start in range(0, len(requests), ITEMS_A_WRITE):
+            client.batch_write_item(RequestItems={table: requests[start : start + ITEMS_A_WRITE]})
 
     def _launch(self) -> GuardedProcess:
         environment = {

@@ -1,5 +1,6 @@
 """What the stand-ins have in common: a virtualenv of their own (tools/setup-standins), as their pins are not ours."""
 
+import abc
 import os
 import signal
 import sys
@@ -17,9 +18,14 @@ class StandIn(EmbeddedServer):
     stop_signal = signal.SIGTERM
     crash_signal = signal.SIGKILL
 
-    def __init__(self, folder: Path, *, venv: Path | None = None) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, *, port: int = 0, venv: Path | None = None) -> None:
+        super().__init__(folder, port=port)
         self._venv = venv or standins_venv()
+
+    @property
+    @abc.abstractmethod
+    def settings(self) -> dict[str, str]:
+        """What `Settings` are to say to reach it."""
 
     @property
     def _pid_file(self) -> Path:

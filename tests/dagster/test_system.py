@@ -14,7 +14,9 @@ import pytest
 from clientmgr.database import Database, Role
 from clientmgr.embedded.postgres import EmbeddedPostgres
 from clientmgr.embedded.server import free_port
+from clientmgr.errors import ClientManagerError
 from clientmgr.migrations import ensure_database_grants
+from clientmgr.processes.dagster_runs import ENDED, DagsterRuns
 from clientmgr.processes.programs import dagster_programs, prepare_dagster_storage
 from clientmgr.processes.system import running, ui_url, wait_for_ui
 from clientmgr.settings import Settings, load_settings
@@ -108,12 +110,32 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
     eventually(lambda: {key for (key,) in system.query(observed)} >= daemons, "the daemons are observed")
 
 
+@pytest.fixture(scope="module")
+def ui(system: System) -> Iterator[str]:
+    """The URL of the webserver, which answers."""
+    with running([system.webserver]):
+        assert wait_for_ui(system.settings, threading.Event())
+        yield ui_url(system.settings)
+
+
+def test_a_run_is_started_and_followed_from_outside_as_the_demo_does_it(system: System, ui: str) -> None:
+    runs = DagsterRuns(ui)
+    eventually(lambda: set(runs.partitions("tenant_schema")) == {"7", "8", "9"}, "the webserver knows the partitions")
+
+    run_id = runs.launch("prune_event_log", {"asked-by": "test"})
+
+    eventually(lambda: runs.status(run_id) in ENDED, "the run ends", within_s=120)
+    assert runs.status(run_id) == "SUCCESS"
+    assert system.query(f"SELECT value FROM dagster.run_tags WHERE run_id = '{run_id}' AND key = 'asked-by'")
+    with pytest.raises(ClientManagerError, match="Dagster does not start no_such_job"):
+        runs.launch("no_such_job", {})
+
+
 @pytest.fixture
-def browser(system: System, tmp_path: Path) -> Iterator[Browser]:
+def browser(ui: str, tmp_path: Path) -> Iterator[Browser]:
     if find_chromium() is None:
         pytest.skip(HOW_TO_GET_IT)
-    with running([system.webserver]), browsing(tmp_path) as browser:
-        assert wait_for_ui(system.settings, threading.Event())
+    with browsing(tmp_path) as browser:
         yield browser
         # For whoever wonders why a test failed.
         browser.screenshot(tmp_path / "page.png")

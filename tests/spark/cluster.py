@@ -13,6 +13,7 @@ from clientmgr.embedded.java import spark_environment
 from clientmgr.embedded.server import LOOPBACK, free_port
 from clientmgr.processes.guarded import GuardedProcess
 from clientmgr.settings import Settings
+from clientmgr.standins.dynamodb import CREDENTIALS
 from tests.waiting import eventually
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -27,6 +28,8 @@ class Cluster:
         self._environment = {
             **os.environ,
             **spark_environment(settings),
+            # Tasks find AWS's where they run.
+            **CREDENTIALS,
             "SPARK_HOME": str(SPARK_HOME),
             "SPARK_LOCAL_IP": LOOPBACK,
             "SPARK_WORKER_DIR": str(folder / "work"),

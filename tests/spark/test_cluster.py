@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from clientmgr.database import Role
 from clientmgr.settings import Settings, load_settings
+from clientmgr.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
+from clientmgr.standins.legacy_devices import legacy_items
 from tests.spark.cluster import Cluster, running_cluster
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
@@ -18,14 +21,17 @@ REFERENCE = """
 SELECT {customer}, application_code, client_id, orphaned_since FROM "tenant_{customer}".devices
 WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days' ORDER BY 2, 3
 """
-METRICS = "SELECT customer_id, status, devices, contacts FROM clientmgr.dashboard_tenant_metrics ORDER BY customer_id"
+METRICS = """
+SELECT customer_id, status, devices, contacts, sync_status, sync_sampled
+FROM clientmgr.dashboard_tenant_metrics ORDER BY customer_id
+"""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Six JVMs, for a minute or three: when asked for."""
     if not os.environ.get("CLUSTER_TESTS"):
-        pytest.skip("a Spark cluster takes minutes to test: CLUSTER_TESTS=1 does it")
+        pytest.skip("six JVMs take minutes: `make test-cluster` runs this, or CLUSTER_TESTS=1 with pytest")
     folder = tmp_path_factory.mktemp("cluster")
     with running_cluster(folder, load_settings(data_dir=folder)) as cluster:
         yield cluster
@@ -34,11 +40,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def run_jobs(settings: Settings, *customers: int) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.run_jobs", *map(str, customers)],
-        env={**os.environ, **settings.environment()},
+        env={**os.environ, **CREDENTIALS, **settings.environment()},
         capture_output=True,
         text=True,
         check=False,
-        timeout=120,
+        timeout=240,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -49,16 +55,22 @@ def check_results(tenants: Tenants) -> None:
     assert len(expected) > 300
     ((contacts,),) = tenants.query('SELECT count(DISTINCT contact_id) FROM "tenant_12".devices')
     assert tenants.query(METRICS)[1:] == [
-        (HUGE, "ok", 2000, contacts),
-        (EMPTY, "ok", 0, 0),
-        (BROKEN, "failed", None, None),
+        (HUGE, "ok", 2000, contacts, "in sync", 100),
+        (EMPTY, "ok", 0, 0, "in sync", 0),
+        (BROKEN, "failed", None, None, "failed", None),
     ]
     assert tenants.query("SELECT customer_id FROM clientmgr.batch_failures") == [(BROKEN,)]
 
 
 @pytest.mark.parametrize("how", ["as its driver", "through Spark Connect"])
-def test_two_workers_give_the_same_results(how: str, cluster: Cluster, settings: Settings, tenants: Tenants) -> None:
+def test_two_workers_give_the_same_results(
+    how: str, cluster: Cluster, settings: Settings, tenants: Tenants, dynamodb_stand_in: DynamoDbStandIn
+) -> None:
     everybody = tenants.make_all(huge=2000)
+    legacy = {"dynamodb_endpoint": dynamodb_stand_in.url, "dynamodb_devices_table": how.replace(" ", "-")}
+    dynamodb_stand_in.create_devices_table(legacy["dynamodb_devices_table"])
+    with tenants.database.connect(Role.READER) as connection:
+        dynamodb_stand_in.put(legacy["dynamodb_devices_table"], list(legacy_items(connection, HUGE)))
     where = (
         {"spark_connect_url": cluster.start_connect_server()}
         if how == "through Spark Connect"
@@ -68,6 +80,6 @@ def test_two_workers_give_the_same_results(how: str, cluster: Cluster, settings:
         }
     )
 
-    run_jobs(settings.model_copy(update=where), *everybody)
+    run_jobs(settings.model_copy(update=where | legacy), *everybody)
 
     check_results(tenants)

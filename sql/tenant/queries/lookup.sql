@@ -76,6 +76,9 @@ GROUP BY contact_id
 ORDER BY count(*) DESC, contact_id
 LIMIT 1;
 
+-- name: some_contacts
+SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL ORDER BY contact_id LIMIT %(limit)s;
+
 -- name: estimated_count
 SELECT greatest(c.reltuples, 0)::bigint FROM pg_class AS c WHERE c.oid = ':"schema".devices'::regclass;
 
