@@ -30,6 +30,8 @@ from bench.harness.measure import Sample, ensure_same_work, measure, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
 from bench.harness.servers import bench_postgres
+from clientmgr.broker.postgres.lag import QUERIES as LAG_QUERIES
+from clientmgr.dashboard.nightly import nightly_work
 from clientmgr.dashboard.tenants import (
     SortColumn,
     TenantFilter,
@@ -42,6 +44,7 @@ from clientmgr.database import Database
 from clientmgr.migrations import migrate_database
 from clientmgr.settings import load_settings
 from clientmgr.tenants.registry import count_by_status
+from streaming.dashboard.operations.overview import COUNT_AT_MOST
 
 AIM_S = 0.2
 PER_PAGE = 50
@@ -151,6 +154,10 @@ def _overview(client: httpx.Client, connection: psycopg.Connection, tenants: int
         counted = count_by_status(connection)
         found = totals(connection, tolerance=TOLERANCE)
         count_behind(connection)
+        nightly_work(connection)
+        wanted = {"topic": None, "subscription": None, "at_most": COUNT_AT_MOST}
+        for name in ("partition_lag", "set_aside"):
+            connection.execute(LAG_QUERIES[name], wanted).fetchall()
         return [counted["active"], found.devices, found.orphans]  # type: ignore[index]
 
     lines = _take_turns("overview", {"ours, the page": page, "ours, the API": api, "limit": limit}, rounds, pause_s=1.1)

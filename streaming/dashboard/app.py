@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
 
+import psycopg
+from psycopg_pool import PoolTimeout
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -50,7 +52,10 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
         return refuse(request, 405, "This page is not asked for like that.")
 
     async def health(_request: Request) -> Response:
-        await desk().read(lambda connection: connection.execute("SELECT 1"))
+        try:
+            await desk().read(lambda connection: connection.execute("SELECT 1"))
+        except (psycopg.Error, PoolTimeout):
+            return PlainTextResponse("the database does not answer", 503)
         return PlainTextResponse("ok")
 
     @asynccontextmanager

@@ -86,9 +86,18 @@ def ensure_allowed(visitor: Visitor, operation: Operation) -> None:
 
 async def _read(request: Request, operation: Operation) -> Any:
     if operation.method == "POST":
-        return msgspec.json.decode(await request.body(), type=operation.request)
+        return msgspec.convert(_whole(msgspec.json.decode(await request.body())), operation.request)
     given = {**dict(request.query_params), **request.path_params}
     return msgspec.convert(given, operation.request, strict=False)
+
+
+def _whole(document: Any) -> Any:
+    """JSON has one kind of number: 62.0 is an integer there, and in the schema that we publish."""
+    if isinstance(document, dict):
+        return {name: _whole(value) for name, value in document.items()}
+    if isinstance(document, list):
+        return [_whole(value) for value in document]
+    return int(document) if isinstance(document, float) and document.is_integer() else document
 
 
 def _is_json(request: Request) -> bool:
