@@ -34,6 +34,7 @@ SHOTS: Final = (
         "dagster-assets",
         "{dagster}/locations/client_manager/asset-groups/dashboard/lineage",
         ("dashboard_tenant_metrics", "Asset checks", "dynamodb_devices"),
+        "!document.body.innerText.includes('Loading')",
         height=620,
     ),
     Shot(
