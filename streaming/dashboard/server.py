@@ -66,6 +66,7 @@ async def serve_until_stopped(
         config = uvicorn.Config(
             dashboard(settings, port),
             log_config=None,
+            log_level="warning",  # that it starts and stops, we say ourselves
             access_log=False,
             server_header=False,
             proxy_headers=False,

@@ -102,7 +102,7 @@ async def _look(desk: Desk) -> Overview:
     ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
     groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
     dead_letters = sum(lag.dead for lag in lags)
-    problems = _problems(daemons, groups, dead_letters, stored)
+    problems = _problems(daemons, groups, dead_letters, errors, stored)
     return Overview(
         state="act" if any(group.is_late for group in groups) else "look" if problems else "well",
         problems=problems,
@@ -168,11 +168,14 @@ def _errors_per_minute(desk: Desk) -> float | None:
     return round(sum(known) * 60, 1) if known else None
 
 
-def _problems(daemons: list[DaemonState], groups: list[GroupLag], dead_letters: int, stored: _Stored) -> list[str]:
+def _problems(
+    daemons: list[DaemonState], groups: list[GroupLag], dead_letters: int, errors: list[ErrorTopic], stored: _Stored
+) -> list[str]:
     problems = [f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind" for group in groups if group.is_late]
     problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
     if dead_letters:
         problems.append(f"{dead_letters:,} dead letters")
+    problems += [f"{topic.open:,} messages in {topic.topic}" for topic in errors if topic.open]
     if stored.behind:
         problems.append(f"{stored.behind:,} tenants are behind on migrations")
     if stored.totals.failed:
