@@ -4,33 +4,21 @@ Its BigQuery and DynamoDB are stand-ins for the nightly work (demo_night.py). Se
 that PostgreSQL alone is read.
 """
 
-import json
 import threading
-import urllib.request
 
 from clientmgr.audit import AuditLogger
 from clientmgr.database import Database, Role
 from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.errors import ClientManagerError
 from clientmgr.flippers import Flipper, set_flipper
-from clientmgr.logs import get_logger
 from clientmgr.processes.programs import OwnCommand
-from clientmgr.processes.system import ui_url
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
-log = get_logger(__name__)
-
 BUSY, QUIET, EMPTY = CustomerId(1001), CustomerId(1002), CustomerId(1003)
 DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
 FIRST_DEVICES_WITHIN_S = 30.0
-CODE_LOCATION, COUNTING_JOB = "client_manager", "dashboard_job"
-LAUNCH = """
-mutation ($run: ExecutionParams!) {
-  launchRun(executionParams: $run) { __typename ... on PythonError { message } }
-}
-"""
 
 TRAFFIC = OwnCommand(
     "demo-traffic",
@@ -73,27 +61,6 @@ def activate_demo_customers(settings: Settings) -> None:
         audit = AuditLogger.from_settings(settings)
         for flipper in Flipper:
             set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
-
-
-def count_devices(settings: Settings) -> None:
-    """Let Dagster do tonight's counting now, so that the dashboard has numbers to show. A demo goes on without them."""
-    selector = {
-        "repositoryName": "__repository__",
-        "repositoryLocationName": CODE_LOCATION,
-        "jobName": COUNTING_JOB,
-    }
-    call = {"query": LAUNCH, "variables": {"run": {"selector": selector, "runConfigData": {}}}}
-    request = urllib.request.Request(  # noqa: S310  # our own URL
-        f"{ui_url(settings)}/graphql", json.dumps(call).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310  # our own URL
-            outcome = json.load(answer)["data"]["launchRun"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.warning("the devices were not counted", error=str(error))
-        return
-    if outcome["__typename"] != "LaunchRunSuccess":
-        log.warning("the devices were not counted", error=str(outcome))
 
 
 def some_contact(settings: Settings, stop: threading.Event) -> int | None:

@@ -24,7 +24,7 @@ SELECT t.customer_id, date_trunc('hour', now()) - make_interval(days => night), 
     jsonb_build_object('ios', d.devices / 2, 'android', d.devices / 3, 'web', d.devices / 6),
     jsonb_build_object('apple', d.devices / 2, 'fcm', d.devices / 2), d.devices / 2, 0.5, 10, d.devices / 2, 10, 1, 0.1,
     0.7, 0.1, 0.1, d.devices / 2, d.devices / 2, 10, d.devices / 100, 10, 70, 10, 70, now(), d.devices * 1000,
-    'checked',
+    'differs',
     d.devices, 100, 0, 0, 1, (hashtext(t.customer_id::text) & 1023) / 20000.0
 FROM clientmgr.tenants AS t
 CROSS JOIN generate_series(0, %(nights)s - 1) AS night

@@ -16,7 +16,6 @@ from clientmgr.demo import (
     MESSAGES,
     TRAFFIC,
     activate_demo_customers,
-    count_devices,
     open_to_all,
     some_contact,
 )
@@ -48,7 +47,6 @@ def demo() -> None:
 
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
-            count_devices(ready)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
             examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)

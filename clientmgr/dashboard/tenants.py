@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 
 from msgspec import Struct
 from psycopg import Connection
-from psycopg.rows import class_row
+from psycopg.rows import class_row, dict_row
 
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId
@@ -79,6 +79,15 @@ class TenantRow(Struct, frozen=True, rename="camel"):
     sync_difference_share: float | None
 
 
+class SampledDifference(Struct, frozen=True, rename="camel"):
+    """A device of the sample that is not the same in both stores. No values: fields by name."""
+
+    application_code: str
+    client_id: str
+    difference: str
+    fields: list[str] = []
+
+
 class TenantNumbers(Struct, frozen=True, rename="camel"):
     """What was counted of a tenant, besides what the table shows."""
 
@@ -103,6 +112,9 @@ class TenantNumbers(Struct, frozen=True, rename="camel"):
     sync_missing_in_postgres: int | None
     sync_different: int | None
     sync_different_fields: dict[str, int] | None
+    sync_failure: str | None
+    """Why the stores could not be compared."""
+    sync_differences: list[SampledDifference] | None
 
 
 class HistoryPoint(Struct, frozen=True, rename="camel"):
@@ -191,8 +203,13 @@ def find_row(connection: Connection[Any], customer_id: CustomerId, *, tolerance:
 
 
 def find_numbers(connection: Connection[Any], customer_id: CustomerId) -> TenantNumbers | None:
-    with connection.cursor(row_factory=class_row(TenantNumbers)) as cursor:
-        return cursor.execute(_QUERIES["numbers"], {"customer_id": customer_id}).fetchone()
+    with connection.cursor(row_factory=dict_row) as cursor:
+        row = cursor.execute(_QUERIES["numbers"], {"customer_id": customer_id}).fetchone()
+    if row is None:
+        return None
+    differences = row.pop("sync_differences")
+    sampled = None if differences is None else [SampledDifference(**one) for one in differences]
+    return TenantNumbers(**row, sync_differences=sampled)
 
 
 def history(

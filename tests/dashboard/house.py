@@ -125,9 +125,13 @@ def furnish(house: House) -> None:
     for night in range(NIGHTS, -1, -1):
         _count(house, BUSY, datetime.now(UTC) - timedelta(days=night), 1000 + 10 * (NIGHTS - night))
     house.query(
-        "UPDATE clientmgr.dashboard_tenant_metrics SET sync_status = 'checked', sync_difference_share = 0.2,"
-        " sync_sampled = 100, sync_different = 20, sync_different_fields = %s, failure = %s WHERE customer_id = %s",
+        "UPDATE clientmgr.dashboard_tenant_metrics SET sync_status = 'differs', sync_difference_share = 0.2,"
+        " sync_sampled = 100, sync_different = 20, sync_different_fields = %s, sync_differences = %s, failure = %s"
+        " WHERE customer_id = %s",
         json.dumps({MISCHIEF: 20}),
+        json.dumps(
+            [{"application_code": MISCHIEF, "client_id": MISCHIEF, "difference": "differs", "fields": [MISCHIEF]}]
+        ),
         MISCHIEF,
         BUSY,
     )

@@ -32,7 +32,8 @@ SELECT * FROM chosen ORDER BY :order LIMIT %(limit)s OFFSET %(offset)s;
 SELECT m.collected_at, m.run_id, m.devices_by_platform, m.devices_by_provider, m.push_enabled, m.tokens_none,
     m.tokens_valid, m.tokens_invalid, m.tokens_superseded, m.tokens_none_share, m.tokens_superseded_share,
     m.linked_devices, m.without_contact, m.created_24h, m.created_7d, m.sync_dynamodb_devices, m.sync_sampled,
-    m.sync_missing_in_dynamodb, m.sync_missing_in_postgres, m.sync_different, m.sync_different_fields
+    m.sync_missing_in_dynamodb, m.sync_missing_in_postgres, m.sync_different, m.sync_different_fields,
+    m.sync_failure, m.sync_differences
 FROM clientmgr.dashboard_tenant_metrics AS m WHERE m.customer_id = %(customer_id)s;
 
 -- name: history
@@ -53,7 +54,7 @@ SELECT
     coalesce(sum(orphans), 0)::bigint AS orphans, coalesce(sum(table_bytes), 0)::bigint AS table_bytes,
     count(*) FILTER (WHERE status = 'failed') AS failed,
     count(*) FILTER (WHERE sync_difference_share > %(tolerance)s) AS out_of_sync,
-    count(*) FILTER (WHERE sync_status = 'checked') AS sync_checked,
+    count(*) FILTER (WHERE sync_status IN ('in sync', 'differs')) AS sync_checked,
     max(collected_at) AS collected_at
 FROM clientmgr.dashboard_tenant_metrics;
 
