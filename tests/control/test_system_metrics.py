@@ -67,7 +67,7 @@ async def test_tenants_that_could_not_be_counted_or_differ_are_told(two_tenants:
     collected = """
         INSERT INTO clientmgr.dashboard_tenant_metrics
             (customer_id, collected_at, run_id, status, sync_status, sync_difference_share)
-        VALUES (%s, now(), 'r', %s, 'checked', %s)
+        VALUES (%s, now(), 'r', %s, 'differs', %s)
     """
     execute(two_tenants, collected, 1, "failed", 0.5)
     execute(two_tenants, collected, 2, "ok", 0.001)

@@ -67,6 +67,7 @@ class Consumer:
                     raise
                 await self._pause(error)
             finally:
+                self._context.awake.discard(self)
                 if connection is not None:
                     await connection.close()
 
@@ -96,12 +97,14 @@ class Consumer:
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while not self._context.stop.is_set():
             if self._exhausted:
+                self._context.awake.discard(self)
                 await wakeups.sleep(topic_id, self._seen_news, self._next_look_at - time.monotonic())
                 self._exhausted = False
                 continue
+            self._context.awake.add(self)
             if time.monotonic() >= self._next_look_at:
                 await self._requeue_due(connection)
-            others_have = frozenset(self._context.in_hand)
+            others = self._context.awake - {self}
             cursor = await self._send_claim(connection, begin=True)
             claim = await read_claim(cursor, self._subscription.topic)
             if claim is not None:
@@ -109,10 +112,11 @@ class Consumer:
             await connection.execute("ROLLBACK")
             if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
                 return None
-            # What woke us may have come to a partition that one of us has in hand.
-            if others_have <= self._context.in_hand:
+            # What woke us may have come to a partition that another of us has claimed just before: it is to look again.
+            # Has it let go of it meanwhile, without seeing that, we are.
+            if others <= self._context.awake:
                 self._exhausted = True
-                if others_have:
+                if others:
                     self._seen_news = wakeups.leave_to_the_busy(topic_id)
         return None
 

@@ -55,6 +55,8 @@ class Consumption:
     stats: ConsumeStats = field(default_factory=ConsumeStats)
     in_hand: set[int] = field(default_factory=set)
     """The partitions that a loop of this call has claimed. It looks at them again by itself."""
+    awake: set[object] = field(default_factory=set)
+    """The loops of this call that are looking for messages or at some; the others sleep, or have no connection."""
 
     async def handle(self, connection: AsyncConnection[Any], claim: Claim) -> Handled:
         """Call the handler inside the connection's transaction and check what it answers."""
