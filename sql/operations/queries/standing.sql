@@ -30,7 +30,7 @@ SELECT
     (SELECT count(*) FROM clientmgr.dashboard_tenant_metrics WHERE status = 'failed'),
     (
         SELECT count(*) FROM clientmgr.dashboard_tenant_metrics
-        WHERE sync_status = 'checked' AND sync_difference_share > %(sync_tolerance)s
+        WHERE sync_status IN ('in sync', 'differs') AND sync_difference_share > %(sync_tolerance)s
     ),
     (SELECT count(*) FROM (SELECT FROM clientmgr.deleted_contacts WHERE published_at IS NULL LIMIT 1000000) AS waiting);
 
