@@ -107,7 +107,7 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
     eventually(lambda: system.query(partitions) == [("7",), ("8",), ("9",)], "only who is active has a partition")
     observed = "SELECT DISTINCT asset_key FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
     daemons = {asset.key.to_string() for asset in daemon_assets}
-    eventually(lambda: {key for (key,) in system.query(observed)} >= daemons, "the daemons are observed", within_s=180)
+    eventually(lambda: {key for (key,) in system.query(observed)} >= daemons, "the daemons are observed", within_s=200)
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ daemon_assets = [
 
 
 @dg.sensor(
-    minimum_interval_seconds=300,
+    minimum_interval_seconds=120,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Observes how far behind the daemons are.",
 )
