@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import dagster as dg
 
 from clientmgr.database import Role
+from clientmgr.portions import portions
 from clientmgr.tenants.names import CustomerId, parse_customer_id
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr_dagster.defs.tenancy.partitions import partition_range
@@ -41,8 +42,8 @@ def still_active(tenants: TenantsResource, customers: Sequence[CustomerId]) -> s
 
 def requests_for_all(keys: Sequence[str], *, name: str, moment: str) -> Iterator[dg.RunRequest]:
     """A run for each chunk of neighbours: ranges are positional, scattered keys would be a run each."""
-    for start in range(0, len(keys), TENANTS_PER_RUN):
-        first, last = keys[start], keys[min(start + TENANTS_PER_RUN, len(keys)) - 1]
+    for chunk in portions(keys, TENANTS_PER_RUN):
+        first, last = chunk[0], chunk[-1]
         run_key = f"{name}:{moment}:{first}:{last}"
         if first == last:
             yield dg.RunRequest(run_key=run_key, partition_key=first)

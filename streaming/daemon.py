@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from dataclasses import dataclass, field
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
 from clientmgr.database import Database
-from clientmgr.errors import is_permanent
+from clientmgr.errors import ErrorKind, classify, is_permanent
 from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
@@ -83,17 +84,30 @@ async def consume_on(
     try:
         with services.closing:
             sources = daemon.sources(services)
-            await _prepare(broker, daemon, sources)
+            await _prepare(broker, daemon, sources, stop, patient=not burst)
             return await _consume_all(broker, sources, settings, stop, burst=burst)
     finally:
         await tenants.close()
 
 
-async def _prepare(broker: Broker, daemon: Daemon, sources: Sequence[Source]) -> None:
-    for topic in sorted({source.topic for source in sources} | set(daemon.publishes_to)):
-        await broker.ensure_topic(topic)
-    for source in sources:
-        await broker.ensure_subscription(source.subscription_name, source.topic)
+async def _prepare(
+    broker: Broker, daemon: Daemon, sources: Sequence[Source], stop: asyncio.Event, *, patient: bool
+) -> None:
+    """Make topics and subscriptions. A server that is away comes back: a patient daemon waits for it, or for `stop`."""
+    for failures in itertools.count(1):
+        try:
+            for topic in sorted({source.topic for source in sources} | set(daemon.publishes_to)):
+                await broker.ensure_topic(topic)
+            for source in sources:
+                await broker.ensure_subscription(source.subscription_name, source.topic)
+        except Exception as error:
+            if not patient or classify(error) is not ErrorKind.TRANSIENT:
+                raise
+            log.warning("the server is away, trying again", daemon=daemon.name, error=str(error).strip())
+        else:
+            return
+        if await _stopped_within(stop, failures):
+            return
 
 
 async def _consume_all(
@@ -130,10 +144,16 @@ async def _consume(broker: Broker, source: Source, stop: asyncio.Event, *, burst
             if is_permanent(error) or failures >= attempts:
                 raise
             log.warning("consuming failed, trying again", subscription=source.subscription_name, exc_info=error)
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(backoff_s(failures), LONGEST_PAUSE_S)):
-                await stop.wait()
-                return ConsumeStats()
+        if await _stopped_within(stop, failures):
+            return ConsumeStats()
+
+
+async def _stopped_within(stop: asyncio.Event, failures: int) -> bool:
+    """Wait as long as is fit after so many failures, or until `stop` is set."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(min(backoff_s(failures), LONGEST_PAUSE_S)):
+            await stop.wait()
+    return stop.is_set()
 
 
 async def _cancel_after_stop(stop: asyncio.Event, seconds: float, tasks: Sequence[asyncio.Task[ConsumeStats]]) -> None:

@@ -1,6 +1,5 @@
 """`clientmgr devices …`: what support people ask about devices. Secrets are masked; to reveal them is audited first."""
 
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -23,6 +22,7 @@ from clientmgr.cli.output import (
 from clientmgr.database import Database, Role
 from clientmgr.devices.explanation import time_of
 from clientmgr.devices.lookup import DeviceLookup, StoredDevice
+from clientmgr.devices.revealing import revealed
 from clientmgr.errors import ClientManagerError, InvalidInputError
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId, parse_customer_id
@@ -148,15 +148,8 @@ def _contact_id(text: str) -> int:
 def _audit_reveal(
     database: Database, settings: Settings, customer_id: CustomerId, command: str, devices: Sequence[StoredDevice]
 ) -> None:
-    """Record who is about to see which devices' secrets. A device stands in the log as a digest, as contacts do."""
-    entries = []
-    for device in devices:
-        digest = hashlib.sha256(f"{device.application_code}/{device.client_id}".encode()).hexdigest()
-        details = {"command": command, "device": digest}
-        contact_id = device.contact_id
-        entries.append(
-            AuditEntry(customer_id, actor(), "device.reveal", "revealed", contact_id, rows_affected=1, details=details)
-        )
+    """Record who is about to see which devices' secrets."""
+    entries = [revealed(customer_id, device, actor=actor(), command=command) for device in devices]
     if entries:
         _audit(database, settings, entries)
 

@@ -20,9 +20,10 @@ from clientmgr.demo import (
     some_contact,
 )
 from clientmgr.devices import topics
+from clientmgr.hiding import hide_password
 from clientmgr.logs import configure_logging, logs_as_json
 from clientmgr.processes.system import run_system, stop_on_signals, ui_url
-from clientmgr.settings import Settings, hide_password, load_settings
+from clientmgr.settings import Settings, load_settings
 
 
 def register(app: typer.Typer) -> None:

@@ -108,11 +108,10 @@ def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
     for name in ("push_settings", "attributes"):
         fields[name] = None if fields[name] is None else msgspec.json.decode(fields[name])
     kind = fields["push_token_kind"] = device.push_token_kind
-    fields["push_token"] = None
-    if kind is not None:
-        web_push = msgspec.json.decode(device.web_push) if kind == "webpush" and device.web_push else None
-        text = device.push_token if web_push is None else str(web_push["endpoint"])
-        fields["push_token"] = token_digest(f"{text}").hex()
+    token = device.push_token if kind is not None else None
+    if kind == "webpush" and device.web_push:
+        token = str(msgspec.json.decode(device.web_push)["endpoint"])
+    fields["push_token"] = None if token is None else token_digest(token).hex()
     if "pushTokenStatus" in item:
         fields["push_token_status"] = device.push_token_status
     return msgspec.json.encode(fields).decode()

@@ -5,9 +5,9 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection, AsyncCursor
@@ -26,11 +26,12 @@ from clientmgr.devices.rows import (
     token_columns,
 )
 from clientmgr.devices.state import DeviceKey, TokenKey
+from clientmgr.portions import portions
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
 DEVICES_AT_ONCE = 128
-Item = TypeVar("Item")
+"""In one statement. While the server is at some, we encode or decode others."""
 Rows = AsyncCursor[tuple[Any, ...]]
 
 Links = dict[tuple[int, DeviceKey], int]
@@ -171,7 +172,9 @@ async def _ask(
         contact_ids = bigint_array({contact_id for contact_id, _ in changes.links})
         contacts = await _send(connection, queries["contact_tombstones"], {"contact_ids": contact_ids})
     keys = list(changes.keys())
-    devices = [await _send(connection, queries["devices"], device_columns(part)) for part in _parts(keys)]
+    devices = [
+        await _send(connection, queries["devices"], device_columns(part)) for part in portions(keys, DEVICES_AT_ONCE)
+    ]
     return devices, claims, contacts
 
 
@@ -212,15 +215,9 @@ async def _write_tenant(connection: AsyncConnection[Any], queries: Mapping[str, 
         await connection.execute(queries["upsert_claims"], claim_columns(writes.claims))
     if writes.links:
         await connection.execute(queries["upsert_links"], link_columns(writes.links))
-    for part in _parts(list(writes.devices.items())):
+    for part in portions(list(writes.devices.items()), DEVICES_AT_ONCE):
         rows = msgspec.json.encode([row_of(key, state) for key, state in part]).decode()
         await connection.execute(queries["upsert_devices"], {"rows": rows})
-
-
-def _parts(items: Sequence[Item]) -> Iterator[Sequence[Item]]:
-    """Devices for one statement. While the server is at one part, we encode or decode another."""
-    for start in range(0, len(items), DEVICES_AT_ONCE):
-        yield items[start : start + DEVICES_AT_ONCE]
 
 
 async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapping[str, Any]) -> Rows:

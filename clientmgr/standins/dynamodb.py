@@ -5,6 +5,7 @@ import socket
 from typing import Any
 
 from clientmgr.embedded.server import LOOPBACK
+from clientmgr.portions import portions
 from clientmgr.processes.guarded import GuardedProcess
 from clientmgr.standins.server import StandIn
 
@@ -68,8 +69,8 @@ class DynamoDbStandIn(StandIn):
 
     def _write(self, table: str, requests: list[dict[str, Any]]) -> None:
         client = self.client()
-        for start in range(0, len(requests), ITEMS_A_WRITE):
-            client.batch_write_item(RequestItems={table: requests[start : start + ITEMS_A_WRITE]})
+        for some in portions(requests, ITEMS_A_WRITE):
+            client.batch_write_item(RequestItems={table: list(some)})
 
     def _launch(self) -> GuardedProcess:
         environment = {

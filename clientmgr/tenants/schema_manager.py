@@ -14,6 +14,7 @@ from clientmgr.audit import AuditEntry, AuditLogger
 from clientmgr.database import Database, Role
 from clientmgr.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.migrations import pending
+from clientmgr.portions import portions
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
@@ -276,7 +277,7 @@ class TenantSchemaManager:
 def _chunks(customer_ids: Sequence[CustomerId], workers: int) -> list[Sequence[CustomerId]]:
     """Neighbours together, CHUNK at most, and no worker left idle by chunks that are too big for a few tenants."""
     size = max(1, min(CHUNK, len(customer_ids) // workers))
-    return [customer_ids[start : start + size] for start in range(0, len(customer_ids), size)]
+    return list(portions(customer_ids, size))
 
 
 def _ensure_registered(customer_ids: Sequence[CustomerId], tenants: Sequence[Tenant]) -> None:

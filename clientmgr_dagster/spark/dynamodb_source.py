@@ -31,18 +31,8 @@ SCHEMA: Final = (
 # What is compared; anything else that items may have stays where it is.
 _ATTRIBUTES: Final = (
     *("contactKey", "deviceKey", "hardwareId", "platform", "applicationVersion", "deviceModel", "osVersion"),
-    *(
-        "sdkVersion",
-        "language",
-        "timezone",
-        "pushEnabled",
-        "pushSettings",
-        "attributes",
-        "kind",
-        "pushToken",
-        "webPush",
-    ),
-    "pushTokenStatus",
+    *("sdkVersion", "language", "timezone", "pushEnabled", "pushSettings", "attributes"),
+    *("kind", "pushToken", "webPush", "pushTokenStatus"),
 )
 _ANSWERED_ERRORS: Final = (BotoCoreError, ClientError)
 

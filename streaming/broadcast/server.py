@@ -11,7 +11,7 @@ from typing import Any
 from websockets.frames import CloseCode
 
 from clientmgr.database import Database
-from clientmgr.errors import SettingsError
+from clientmgr.listening import in_url, listening
 from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
@@ -92,7 +92,8 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
                     await reader.reading.wait()
             async with _serving(hub, listener), _running(_look_after_connections(hub)):
                 port = listener.getsockname()[1]
-                log.info("daemon started", daemon=NAME, instance=instance, url=f"{_url(settings, port)}/live")
+                url = f"http://{in_url(settings.live_ws_host)}:{port}/live"
+                log.info("daemon started", daemon=NAME, instance=instance, url=url)
                 on_ready(port)
                 await stop.wait()
     log.info("daemon stopped", daemon=NAME)
@@ -134,18 +135,12 @@ async def _look_after_connections(hub: Hub) -> None:
 @contextlib.contextmanager
 def _listener(settings: Settings) -> Any:
     _allow_open_files(settings.live_ws_max_connections + 256)
-    host, port = settings.live_ws_host, settings.live_ws_port
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address, family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise SettingsError(f"LIVE_WS_HOST, LIVE_WS_PORT: can't listen on {host}:{port} ({error})") from None
-    with listener:
+    names = "LIVE_WS_HOST, LIVE_WS_PORT"
+    with listening(settings.live_ws_host, settings.live_ws_port, settings=names, backlog=BACKLOG) as listener:
         # Both are handed on to the connections.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
-        listener.setblocking(False)
         yield listener
 
 
@@ -157,8 +152,3 @@ def _allow_open_files(wanted: int) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
     if possible < wanted and soft < wanted:
         log.warning("fewer connections than LIVE_WS_MAX_CONNECTIONS are possible", open_files=possible)
-
-
-def _url(settings: Settings, port: int) -> str:
-    host = settings.live_ws_host
-    return f"http://{f'[{host}]' if ':' in host else host}:{port}"

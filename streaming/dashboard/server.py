@@ -11,6 +11,7 @@ import uvicorn
 
 from clientmgr.dashboard.exposure import ensure_not_open_to_others, is_loopback
 from clientmgr.errors import ClientManagerError, SettingsError
+from clientmgr.listening import listening
 from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
@@ -102,15 +103,9 @@ async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -
 
 @contextlib.contextmanager
 def _listener(settings: Settings) -> Iterator[socket.socket]:
-    host, port = settings.dashboard_host, settings.dashboard_port
     for name in ("dashboard_tls_certificate", "dashboard_tls_key"):
         if (file := getattr(settings, name)) and not os.access(file, os.R_OK):
             raise SettingsError(f"{name.upper()}: {file} can't be read")
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        listener = socket.create_server(address, family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise SettingsError(f"DASHBOARD_HOST, DASHBOARD_PORT: can't listen on {host}:{port} ({error})") from None
-    with listener:
-        listener.setblocking(False)
+    names = "DASHBOARD_HOST, DASHBOARD_PORT"
+    with listening(settings.dashboard_host, settings.dashboard_port, settings=names, backlog=BACKLOG) as listener:
         yield listener

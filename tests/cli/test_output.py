@@ -14,7 +14,8 @@ from rich.console import Console
 from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
 from clientmgr.cli import output
 from clientmgr.database import Database, Role
-from clientmgr.settings import HIDDEN, Settings
+from clientmgr.hiding import HIDDEN
+from clientmgr.settings import Settings
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 

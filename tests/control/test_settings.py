@@ -3,7 +3,8 @@
 import pytest
 
 from clientmgr.errors import SettingsError
-from clientmgr.settings import HIDDEN, Settings, hide_password, load_settings
+from clientmgr.hiding import HIDDEN, hide_password
+from clientmgr.settings import Settings, load_settings
 
 
 def test_every_setting_has_a_default_and_a_line_of_help() -> None:

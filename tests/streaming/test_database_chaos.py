@@ -116,6 +116,17 @@ async def test_a_limit_of_connections_is_waited_out(guest_rig: Rig, administer: 
     assert guest_rig.errors == []
 
 
+async def test_workers_that_start_while_nobody_is_let_in_wait_and_begin(guest_rig: Rig, administer: Administer) -> None:
+    await guest_rig.publish(event(client="first"))
+    administer("ALTER ROLE guest CONNECTION LIMIT 0")
+    administer(END_SESSIONS + " AND usename = 'guest'")
+    with structlog.testing.capture_logs() as logs:
+        async with running(guest_rig):
+            await until(lambda: any("too many connections" in str(entry) for entry in logs), "nobody is let in")
+            administer("ALTER ROLE guest CONNECTION LIMIT -1")
+            await until(lambda: len(guest_rig.devices()) == 1, "the workers work")
+
+
 async def test_a_column_that_is_dropped_and_comes_back_costs_nothing_but_time(rig: Rig) -> None:
     async with running(rig):
         # Often enough that the statements are prepared by then, as they are in a worker that has run for a while.

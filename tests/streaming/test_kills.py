@@ -79,13 +79,13 @@ class Crew:
         return "daemon started" in self.members[place].log
 
     def kill_and_replace(self, place: int) -> None:
-        assert self.members[place].running
+        assert self.members[place].running, self.members[place].log
         self.members[place].kill()
         self.kills[self.ROLES[place]] += 1
         self.members[place] = self._new(self.ROLES[place])
 
     def revive(self) -> None:
-        """A worker that starts while PostgreSQL is away ends by itself, and whoever supervises it starts it again."""
+        """A worker may end while PostgreSQL is away, and whoever supervises it starts it again."""
         for place, role in enumerate(self.ROLES):
             if not self.members[place].running:
                 self.members[place] = self._new(role)

@@ -4,7 +4,8 @@ import inspect
 import re
 from typing import Final
 
-from clientmgr.settings import Settings, display_value
+from clientmgr.hiding import display_value
+from clientmgr.settings import Settings
 from tools.docs.markdown import code, table
 
 # A comment after an empty line, with a setting right below: the beginning of a section.

@@ -6,7 +6,7 @@ by statistics. A batch that is one transaction needs Pull, an acknowledgement th
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -20,6 +20,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 
 from clientmgr.broker.pubsub.wire import Delivery, from_proto
 from clientmgr.errors import ErrorKind, classify
+from clientmgr.portions import portions
 from clientmgr.settings import Settings
 
 CALL_TIMEOUT_S = 15.0
@@ -156,9 +157,9 @@ class PubSubClient:
         return [from_proto(topic, received) for received in types.PullResponse.pb(response).received_messages]
 
     async def acknowledge(self, subscription: str, ack_ids: Sequence[str]) -> None:
-        for portion in _portions(ack_ids):
+        for portion in portions(ack_ids, ACKS_A_REQUEST):
             await self._subscriber.acknowledge(
-                request={"subscription": self.subscription_path(subscription), "ack_ids": portion},
+                request={"subscription": self.subscription_path(subscription), "ack_ids": list(portion)},
                 timeout=CALL_TIMEOUT_S,
                 retry=self._retry,
             )
@@ -167,11 +168,11 @@ class PubSubClient:
         self, subscription: str, ack_ids: Sequence[str], seconds: int, *, retry: bool = True
     ) -> None:
         """Keep messages for `seconds` more; 0 gives them back."""
-        for portion in _portions(ack_ids):
+        for portion in portions(ack_ids, ACKS_A_REQUEST):
             await self._subscriber.modify_ack_deadline(
                 request={
                     "subscription": self.subscription_path(subscription),
-                    "ack_ids": portion,
+                    "ack_ids": list(portion),
                     "ack_deadline_seconds": min(seconds, MAX_HOLD_S),
                 },
                 timeout=CALL_TIMEOUT_S,
@@ -188,8 +189,3 @@ def is_transient(error: BaseException) -> bool:
 
 def _channel(address: str) -> Any:
     return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
-
-
-def _portions(ack_ids: Sequence[str]) -> Iterator[list[str]]:
-    for at in range(0, len(ack_ids), ACKS_A_REQUEST):
-        yield list(ack_ids[at : at + ACKS_A_REQUEST])

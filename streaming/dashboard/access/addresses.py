@@ -2,13 +2,10 @@
 
 from urllib.parse import urlsplit
 
+from clientmgr.listening import in_url
 from clientmgr.settings import Settings
 
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
-
-
-def in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def service_url(configured: str, host: str, port: int, *, tls: bool = False) -> str:

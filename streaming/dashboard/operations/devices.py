@@ -1,6 +1,5 @@
 """Devices: found by contact, client id or token, with when each part was set. Secrets are masked unless revealed."""
 
-import hashlib
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
@@ -8,9 +7,9 @@ from typing import Any
 from msgspec import Struct
 from psycopg import Connection
 
-from clientmgr.audit import AuditEntry
 from clientmgr.devices.explanation import explain, time_of
 from clientmgr.devices.lookup import DeviceLookup, KnownDevice, StoredDevice
+from clientmgr.devices.revealing import revealed
 from clientmgr.devices.state import INFO_FIELDS
 from clientmgr.tenants.names import CustomerId
 from streaming.dashboard.access.visitors import Visitor
@@ -143,17 +142,7 @@ async def reveal_device(desk: Desk, visitor: Visitor, request: RevealRequest) ->
     device = known.device
     if device is None:
         raise NotFoundError(f"device {request.client_id} is deleted: there is nothing to reveal")
-    digest = hashlib.sha256(f"{device.application_code}/{device.client_id}".encode()).hexdigest()
-    entry = AuditEntry(
-        request.customer_id,
-        visitor.actor,
-        "device.reveal",
-        "revealed",
-        device.contact_id,
-        rows_affected=1,
-        details={"command": "dashboard", "device": digest},
-    )
-    await desk.record(entry)
+    await desk.record(revealed(CustomerId(request.customer_id), device, actor=visitor.actor, command="dashboard"))
     return _detail(request.customer_id, known, reveal=True)
 
 

@@ -7,9 +7,9 @@ import urllib.request
 from dataclasses import dataclass
 from typing import Final
 
+from clientmgr.listening import in_url
 from clientmgr.settings import Settings
 from streaming.broadcast.connecting import REDIS_ERRORS, open_redis
-from streaming.dashboard.access.addresses import in_url
 from streaming.telemetry import GROUP
 
 ANSWER_WITHIN_S: Final = 2.0
