@@ -29,7 +29,7 @@ up: setup ## Run the whole system without demo data
 	@exec $(BIN)/clientmgr up
 
 test: setup standins lint ## Lint, type-check and run the test suite
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2 --no-loadscope-reorder
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_cluster.py tests/spark/test_jdbc.py

@@ -1,7 +1,7 @@
 """Where PostgreSQL is and as whom to talk to it: one login, or one per role, and a connection for each kind of work."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
@@ -80,7 +80,14 @@ class Database:
             open=True,
         )
 
-    def pool_async(self, role: Role, *, size: int, min_size: int = 0) -> AsyncConnectionPool:
+    def pool_async(
+        self,
+        role: Role,
+        *,
+        size: int,
+        min_size: int = 0,
+        configure: Callable[[AsyncConnection[Any]], Awaitable[None]] | None = None,
+    ) -> AsyncConnectionPool:
         """A pool, not yet open: use it as `async with`."""
         return AsyncConnectionPool(
             self.conninfo(role),
@@ -88,6 +95,7 @@ class Database:
             max_size=size,
             max_lifetime=CONNECTION_LIFETIME_S,
             check=AsyncConnectionPool.check_connection,
+            configure=configure,
             open=False,
         )
 

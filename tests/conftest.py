@@ -6,6 +6,8 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from xdist.remote import Producer  # type: ignore[import-untyped]  # it ships no types
+from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from clientmgr.database import Database, Role
 from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
@@ -18,11 +20,31 @@ TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)
 TEMPLATE = "migrated_template"
 
 
+LONGEST_FIRST = (
+    "tests/spark/",
+    "tests/dagster/test_system.py",
+    "tests/streaming/test_kills.py",
+    "tests/processes/test_up.py",
+)
+"""What takes minutes. Begun last, it would be all that one worker does while the other has nothing left."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On several workers a file stays together, for its fixtures; so does all that shares the Spark session."""
-    for item in items:
-        folder = item.path.parent.name
-        item.add_marker(pytest.mark.xdist_group(folder if folder == "spark" else item.path.name))
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+
+
+class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
+    """On several workers a file stays together, for its fixtures; so does all that shares the Spark session.
+
+    (`--dist loadgroup` is for this, but pytest 9.2 has done away with the attribute that it sets.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/spark/" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
+    return FilesTogether(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 """Decides what is to be written: what a batch says, put together with what the tenant's tables hold. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from clientmgr.devices.fold import Claim, TenantChanges
@@ -27,20 +27,74 @@ class Writes:
     claims: dict[TokenKey, Claim] = field(default_factory=dict)
     links: dict[tuple[int, DeviceKey], int] = field(default_factory=dict)
 
+    def add(self, others: "Writes") -> None:
+        """Take in what was decided about other devices."""
+        self.devices |= others.devices
+        self.deleted_devices += others.deleted_devices
+        self.device_tombstones |= others.device_tombstones
+
+
+class Decider:
+    """Decides for one tenant: at once about tokens and contacts, then about some devices at a time, as they are read.
+
+    `stored` must hold the claims and contacts from the start, with the devices of those who have the claims; any other
+    device when it is decided about.
+    """
+
+    def __init__(self, changes: TenantChanges, stored: Stored) -> None:
+        self._changes = changes
+        self._stored = stored
+        self._deletions = _deletions(changes, stored)
+        self.claims = {
+            token_key: claim
+            for token_key, claim in changes.claims.items()
+            if (known := stored.claims.get(token_key)) is None or claim.order() > known.order()
+        }
+        self.former_holders = {
+            key
+            for token_key, claim in self.claims.items()
+            if (former := stored.claims.get(token_key)) is not None and former.client_id != claim.client_id
+            if (key := DeviceKey(token_key.application_code, former.client_id)) not in changes
+        }
+        """Devices that the changes do not name, and that lose a token by them."""
+
+    def first(self) -> Writes:
+        """What there is to write besides devices."""
+        return Writes(claims=self.claims, links=dict(self._changes.links))
+
+    def about(self, keys: Iterable[DeviceKey]) -> Writes:
+        writes = Writes()
+        for key in keys:
+            self._decide(key, writes)
+        return writes
+
+    def _decide(self, key: DeviceKey, writes: Writes) -> None:
+        before = self._stored.devices.get(key)
+        tombstone = self._stored.device_tombstones.get(key, 0)
+        deleted_version = self._deletions.get(key, 0)
+        if deleted_version > tombstone:
+            writes.device_tombstones[key] = tombstone = deleted_version
+        said = self._changes.devices.get(key)
+        merged = merge(before, said) if before and said else before or said or DeviceState()
+        after = erase_until(merged, tombstone)
+        if after is None:
+            if before is not None:
+                writes.deleted_devices.append(key)
+            return
+        if after.token.token is not None:
+            token_key = TokenKey(key.application_code, after.token.digest)
+            claim = self.claims.get(token_key) or self._stored.claims.get(token_key)
+            if claim is not None and claim.client_id != key.client_id:
+                after = supersede(after)
+        if after != before:
+            writes.devices[key] = after
+
 
 def decide(changes: TenantChanges, stored: Stored) -> Writes:
-    """Merge both, apply deletions and token claims, and keep what differs from the tables."""
-    writes = Writes()
-    writes.links = dict(changes.links)
-    deletions = _deletions(changes, stored)
-    for token_key, claim in changes.claims.items():
-        known = stored.claims.get(token_key)
-        if known is None or claim.order() > known.order():
-            writes.claims[token_key] = claim
-    for key in changes.keys() | deletions.keys():
-        _decide_device(key, changes, stored, deletions.get(key, 0), writes)
-    for token_key, claim in writes.claims.items():
-        _take_from_former_holder(token_key, claim, stored, writes)
+    """All at once: both merged, deletions and token claims applied, and what differs from the tables kept."""
+    decider = Decider(changes, stored)
+    writes = decider.first()
+    writes.add(decider.about(changes.keys() | decider.former_holders))
     return writes
 
 
@@ -65,38 +119,3 @@ def _deletions(changes: TenantChanges, stored: Stored) -> dict[DeviceKey, int]:
         if contact_deleted is not None:
             deletions[key] = max(deletions.get(key, 0), linked, contact_deleted)
     return deletions
-
-
-def _decide_device(
-    key: DeviceKey, changes: TenantChanges, stored: Stored, deleted_version: int, writes: Writes
-) -> None:
-    before = stored.devices.get(key)
-    tombstone = stored.device_tombstones.get(key, 0)
-    if deleted_version > tombstone:
-        writes.device_tombstones[key] = tombstone = deleted_version
-    said = changes.devices.get(key)
-    merged = merge(before, said) if before and said else before or said or DeviceState()
-    after = erase_until(merged, tombstone)
-    if after is None:
-        if before is not None:
-            writes.deleted_devices.append(key)
-        return
-    if after.token.token is not None:
-        token_key = TokenKey(key.application_code, after.token.digest)
-        claim = writes.claims.get(token_key) or stored.claims.get(token_key)
-        if claim is not None and claim.client_id != key.client_id:
-            after = supersede(after)
-    if after != before:
-        writes.devices[key] = after
-
-
-def _take_from_former_holder(token_key: TokenKey, claim: Claim, stored: Stored, writes: Writes) -> None:
-    former = stored.claims.get(token_key)
-    if former is None or former.client_id == claim.client_id:
-        return
-    key = DeviceKey(token_key.application_code, former.client_id)
-    holder = writes.devices.get(key) or stored.devices.get(key)
-    if holder is None or key in writes.deleted_devices:
-        return
-    if holder.token.token is not None and holder.token.digest == token_key.digest:
-        writes.devices[key] = supersede(holder)

@@ -45,6 +45,9 @@ class TenantChanges:
     def keys(self) -> set[DeviceKey]:
         return self.devices.keys() | self.deletions.keys()
 
+    def __contains__(self, key: DeviceKey) -> bool:
+        return key in self.devices or key in self.deletions
+
 
 def fold(events: Iterable[DecodedEvent]) -> TenantChanges:
     """All events together; their order does not matter."""

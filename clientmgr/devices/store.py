@@ -1,4 +1,4 @@
-"""Reads and writes tenants' device tables for the workers: a few statements for each, all of them in two round trips.
+"""Reads and writes tenants' device tables for the workers: a few statements for each, all in one pipeline.
 
 The caller's transaction is used as it is. Whoever writes takes the tenant's write lock first, and keeps it to the end.
 """
@@ -14,7 +14,7 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
-from clientmgr.devices.decide import Stored, Writes, decide, forget_contacts
+from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
 from clientmgr.devices.fold import Claim, TenantChanges
 from clientmgr.devices.rows import (
     LAST_SEEN,
@@ -31,7 +31,7 @@ from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
 DEVICES_AT_ONCE = 128
-"""In one statement. While the server is at some, we encode or decode others."""
+"""In one statement."""
 Rows = AsyncCursor[tuple[Any, ...]]
 
 Links = dict[tuple[int, DeviceKey], int]
@@ -48,11 +48,17 @@ def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
 async def apply_changes(
     connection: AsyncConnection[Any], changes: Mapping[CustomerId, TenantChanges]
 ) -> dict[CustomerId, Writes]:
-    """Write what a batch says of its tenants. Returns what it changed."""
-    stored = await _load(connection, changes)
-    writes = {customer_id: decide(changes[customer_id], found) for customer_id, found in stored.items()}
-    await write(connection, writes)
-    return writes
+    """Write what a batch says of its tenants. Returns what it changed.
+
+    Everything is asked for at once. Then, while the server writes some devices, the next ones are decided about here.
+    """
+    async with connection.pipeline():
+        await _lock_writes(connection, changes)
+        asked = {customer_id: await _ask(connection, customer_id, changes[customer_id]) for customer_id in changes}
+        return {
+            customer_id: await _merge(connection, tenant_queries(customer_id), changes[customer_id], questions)
+            for customer_id, questions in asked.items()
+        }
 
 
 async def delete_contacts(
@@ -151,60 +157,63 @@ async def _lock_writes(connection: AsyncConnection[Any], customer_ids: Iterable[
     await connection.execute(lock.encode(), {"customer_ids": bigint_array(sorted(customer_ids))})
 
 
-async def _load(
-    connection: AsyncConnection[Any], changes: Mapping[CustomerId, TenantChanges]
-) -> dict[CustomerId, Stored]:
-    """What is known of all that the changes touch. The tenants are locked from here on."""
-    async with connection.pipeline():
-        await _lock_writes(connection, changes)
-        asked = {customer_id: await _ask(connection, customer_id, changes[customer_id]) for customer_id in changes}
-        return {customer_id: await _answer(*queries) for customer_id, queries in asked.items()}
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What was asked of one tenant. Whoever fetches the first answer has waited for all."""
+
+    devices: Sequence[tuple[Sequence[DeviceKey], Rows]]
+    claims: Rows | None
+    contacts: Rows | None
 
 
-async def _ask(
-    connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges
-) -> tuple[list[Rows], Rows | None, Rows | None]:
-    """Send the queries for one tenant: for devices, claims and contacts."""
+async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Questions:
     queries = tenant_queries(customer_id)
     claims = await _send(connection, queries["claims"], token_columns(changes.claims)) if changes.claims else None
     contacts = None
     if changes.links:
         contact_ids = bigint_array({contact_id for contact_id, _ in changes.links})
         contacts = await _send(connection, queries["contact_tombstones"], {"contact_ids": contact_ids})
-    keys = list(changes.keys())
     devices = [
-        await _send(connection, queries["devices"], device_columns(part)) for part in portions(keys, DEVICES_AT_ONCE)
+        (keys, await _send(connection, queries["devices"], device_columns(keys)))
+        for keys in portions(list(changes.keys()), DEVICES_AT_ONCE)
     ]
-    return devices, claims, contacts
+    return Questions(devices, claims, contacts)
 
 
-async def _answer(devices: Sequence[Rows], claims: Rows | None, contacts: Rows | None) -> Stored:
-    """What came back. While we decode one part, the server is at the next."""
+async def _merge(
+    connection: AsyncConnection[Any], queries: Mapping[str, bytes], changes: TenantChanges, questions: Questions
+) -> Writes:
+    """Bring one tenant's tables to what the changes and the answers say together."""
     stored = Stored()
-    for row in () if claims is None else await claims.fetchall():
+    for row in () if questions.claims is None else await questions.claims.fetchall():
         stored.claims[TokenKey(row[0], bytes(row[-2]))] = Claim(row[-1], row[1])
         if row[LAST_SEEN] is not None:
             stored.devices[DeviceKey(row[0], row[1])] = state_of(row)
-    if contacts is not None:
-        stored.contact_tombstones = dict(await contacts.fetchall())
-    for part in devices:
-        for row in await part.fetchall():
+    if questions.contacts is not None:
+        stored.contact_tombstones = dict(await questions.contacts.fetchall())
+    decider = Decider(changes, stored)
+    writes = decider.first()
+    await _write(connection, queries, writes)
+    for keys, rows in questions.devices:
+        for row in await rows.fetchall():
             key = DeviceKey(row[0], row[1])
             if row[2] is not None:
                 stored.device_tombstones[key] = row[2]
             if row[LAST_SEEN] is not None:
                 stored.devices[key] = state_of(row)
-    return stored
+        await _write_and_add(connection, queries, decider.about(keys), writes)
+    await _write_and_add(connection, queries, decider.about(decider.former_holders), writes)
+    return writes
 
 
-async def write(connection: AsyncConnection[Any], writes: Mapping[CustomerId, Writes]) -> None:
-    """Bring the tables to what was decided."""
-    async with connection.pipeline():
-        for customer_id, of_tenant in writes.items():
-            await _write_tenant(connection, tenant_queries(customer_id), of_tenant)
+async def _write_and_add(
+    connection: AsyncConnection[Any], queries: Mapping[str, bytes], some: Writes, writes: Writes
+) -> None:
+    await _write(connection, queries, some)
+    writes.add(some)
 
 
-async def _write_tenant(connection: AsyncConnection[Any], queries: Mapping[str, bytes], writes: Writes) -> None:
+async def _write(connection: AsyncConnection[Any], queries: Mapping[str, bytes], writes: Writes) -> None:
     if writes.deleted_devices:
         await connection.execute(queries["delete_devices"], device_columns(writes.deleted_devices))
     if writes.device_tombstones:
@@ -215,8 +224,8 @@ async def _write_tenant(connection: AsyncConnection[Any], queries: Mapping[str, 
         await connection.execute(queries["upsert_claims"], claim_columns(writes.claims))
     if writes.links:
         await connection.execute(queries["upsert_links"], link_columns(writes.links))
-    for part in portions(list(writes.devices.items()), DEVICES_AT_ONCE):
-        rows = msgspec.json.encode([row_of(key, state) for key, state in part]).decode()
+    if writes.devices:
+        rows = msgspec.json.encode([row_of(key, state) for key, state in writes.devices.items()]).decode()
         await connection.execute(queries["upsert_devices"], {"rows": rows})
 
 

@@ -19,6 +19,7 @@ READERS, WRITERS = 6, 2
 CONNECTION_WITHIN_S = 5.0
 ANSWER_WITHIN_MS = 15_000
 """A page that takes longer helps nobody, and keeps the database from its work."""
+BOUND = f"SET statement_timeout = {ANSWER_WITHIN_MS:d}"
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
@@ -110,7 +111,7 @@ async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[D
         database.pool(Role.WRITER, size=WRITERS) as writing,
     ):
         async with (
-            database.pool_async(Role.READER, size=READERS) as reading_async,
+            database.pool_async(Role.READER, size=READERS, configure=_bounded_async) as reading_async,
             database.pool_async(Role.WRITER, size=WRITERS) as writing_async,
         ):
             sampler = LogSampler(reading_async)
@@ -120,4 +121,9 @@ async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[D
 
 
 def _bounded(connection: Connection[Any]) -> None:
-    connection.execute(f"SET statement_timeout = {ANSWER_WITHIN_MS:d}")
+    connection.execute(BOUND)
+
+
+async def _bounded_async(connection: AsyncConnection[Any]) -> None:
+    await connection.execute(BOUND)
+    await connection.commit()

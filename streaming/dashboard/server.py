@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import socket
+import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -62,7 +63,9 @@ async def serve_until_stopped(
     has_tls = bool(settings.dashboard_tls_certificate)
     if not has_tls and not is_loopback(settings.dashboard_host):
         log.warning("the dashboard speaks plain HTTP: put a proxy with TLS in front, browsers keep no session without")
-    with _listener(settings) as listener:
+    _ensure_usable_certificate(settings)
+    names = "DASHBOARD_HOST, DASHBOARD_PORT"
+    with listening(settings.dashboard_host, settings.dashboard_port, settings=names, backlog=BACKLOG) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
             dashboard(settings, port),
@@ -101,11 +104,20 @@ async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -
         waiting.cancel()
 
 
-@contextlib.contextmanager
-def _listener(settings: Settings) -> Iterator[socket.socket]:
-    for name in ("dashboard_tls_certificate", "dashboard_tls_key"):
-        if (file := getattr(settings, name)) and not os.access(file, os.R_OK):
-            raise SettingsError(f"{name.upper()}: {file} can't be read")
-    names = "DASHBOARD_HOST, DASHBOARD_PORT"
-    with listening(settings.dashboard_host, settings.dashboard_port, settings=names, backlog=BACKLOG) as listener:
-        yield listener
+def _ensure_usable_certificate(settings: Settings) -> None:
+    """Before anything listens: what the web server says of a wrong file names neither file nor setting."""
+    certificate, key = settings.dashboard_tls_certificate, settings.dashboard_tls_key
+    if key and not certificate:
+        raise SettingsError("DASHBOARD_TLS_CERTIFICATE: not set, and DASHBOARD_TLS_KEY is of no use without it")
+    if not certificate:
+        return
+    for name, file in (("DASHBOARD_TLS_CERTIFICATE", certificate), ("DASHBOARD_TLS_KEY", key)):
+        if file and not os.access(file, os.R_OK):
+            raise SettingsError(f"{name}: {file} can't be read")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None)
+    except (ssl.SSLError, OSError) as error:
+        files = certificate if not key else f"{certificate} and {key}"
+        raise SettingsError(
+            f"DASHBOARD_TLS_CERTIFICATE, DASHBOARD_TLS_KEY: {files} are no PEM certificate with its key ({error})"
+        ) from None

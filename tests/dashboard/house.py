@@ -224,7 +224,7 @@ def serving(settings: Settings) -> Iterator[str]:
     stop = asyncio.Event()
 
     def on_ready(port: int) -> None:
-        address.append(f"http://127.0.0.1:{port}")
+        address.append(f"{'https' if settings.dashboard_tls_certificate else 'http'}://127.0.0.1:{port}")
         ready.set()
 
     failures: list[BaseException] = []

@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
+import psycopg
 import pytest
 from google.cloud import pubsub_v1
 
 from clientmgr.embedded.server import free_port, port_is_free
 from clientmgr.processes.programs import all_programs, own_commands
 from clientmgr.settings import load_settings
+from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 from tests.waiting import eventually
@@ -66,6 +68,11 @@ class Up:
             self.process = subprocess.Popen(
                 [CLIENTMGR, "up"], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
             )
+
+    @property
+    def password(self) -> str:
+        """Of PostgreSQL."""
+        return (self.folder / "data" / "postgres" / "password").read_text()
 
     def lines(self) -> list[str]:
         """Standard error, without a line that is still being written."""
@@ -202,8 +209,16 @@ def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:
     assert up.names("program started") == programs
 
 
+def test_dagster_observes_the_daemons(up: Up) -> None:
+    (shown,) = re.findall(r"postgresql://postgres:\*+@\S+", up.stdout.read_text())
+    observed = "SELECT DISTINCT asset_key FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
+    daemons = {asset.key.to_string() for asset in daemon_assets}
+    with psycopg.connect(re.sub(r"\*+", up.password, shown), autocommit=True) as connection:
+        up.wait_until(lambda: {key for (key,) in connection.execute(observed)} >= daemons, "the daemons are observed")
+
+
 def test_no_password_is_shown(up: Up) -> None:
-    password = (up.folder / "data" / "postgres" / "password").read_text()
+    password = up.password
     assert "postgresql://postgres:********@127.0.0.1:" in up.stdout.read_text()
     assert password not in up.stdout.read_text() + up.stderr.read_text()
     assert not mentioning(password)
