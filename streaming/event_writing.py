@@ -1,15 +1,10 @@
 """What writer and republisher share: the events of a batch, decoded and written, and what failed of them."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
-from psycopg import AsyncConnection
+from collections.abc import Sequence
 
 from clientmgr.broker.interface import Batch
-from clientmgr.devices.events import DecodedEvent, InvalidMessageError, decode_event
-from clientmgr.devices.fold import fold
-from clientmgr.devices.store import apply_changes
-from clientmgr.tenants.names import CustomerId
+from clientmgr.devices.events import InvalidMessageError, decode_event
+from clientmgr.devices.store import apply_events
 from streaming.daemon import Services
 from streaming.tenant_batches import Failures, TenantBatches, Work
 
@@ -19,7 +14,7 @@ class EventWriting:
 
     def __init__(self, services: Services) -> None:
         self._tenants = TenantBatches(
-            services.tenants, write_events, lock_timeout_ms=services.settings.writer_lock_timeout_ms
+            services.tenants, apply_events, lock_timeout_ms=services.settings.writer_lock_timeout_ms
         )
 
     async def write(self, batch: Batch, positions: Sequence[int]) -> Failures:
@@ -34,7 +29,3 @@ class EventWriting:
             else:
                 work.append(Work(position, decoded.customer_id, decoded))
         return failures | await self._tenants.run(batch.connection, work)
-
-
-async def write_events(connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]) -> None:
-    await apply_changes(connection, {customer_id: fold(of_tenant) for customer_id, of_tenant in events.items()})

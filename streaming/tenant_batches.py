@@ -4,6 +4,7 @@ All tenants are tried together first, which is what happens nearly always. Only 
 and done again behind a savepoint for each tenant, and where a message may be to blame, by halves until it is found.
 """
 
+import functools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +23,10 @@ log = get_logger(__name__)
 
 Item = TypeVar("Item")
 
+OTHER_WAYS = ("seqscan", "material", "hashjoin", "mergejoin")
+"""All that we ask of a tenant is found by key, with an index. But a table that was empty when a statement was planned
+looks as cheap from end to end, once for each key, and that plan is kept while the table grows: it may not be chosen."""
+
 PROGRAM_LIMIT_EXCEEDED = "54"
 """SQLSTATE class: a value is too large for something, and nobody thought of that."""
 
@@ -35,7 +40,7 @@ class Work(Generic[Item]):
     item: Item
 
 
-Apply = Callable[[AsyncConnection[Any], Mapping[CustomerId, Sequence[Item]]], Awaitable[None]]
+Apply = Callable[[AsyncConnection[Any], Mapping[CustomerId, Sequence[Item]]], Awaitable[object]]
 """What the tenants' items say, done. Tenants come in the same order everywhere, or two batches wait for each other."""
 Failures = dict[int, Exception]
 """Place in the batch → why it failed."""
@@ -64,11 +69,11 @@ class TenantBatches(Generic[Item]):
             except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
                 failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
         if by_tenant:
-            await connection.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_ms:d}")
+            await connection.execute(_for_our_work(self._lock_timeout_ms, "off"))
             if not await self._all_together(connection, by_tenant):
                 for customer_id in sorted(by_tenant):
                     failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
-            await connection.execute("SET LOCAL lock_timeout = 0")
+            await connection.execute(_for_our_work(0, "on"))
         return failures
 
     async def _all_together(
@@ -126,6 +131,12 @@ class TenantBatches(Generic[Item]):
         except Exception as error:  # noqa: BLE001  # it is the answer
             return error
         return None
+
+
+@functools.cache
+def _for_our_work(lock_timeout_ms: int, other_ways: str) -> bytes:
+    ways = (f"SET LOCAL enable_{way} = {other_ways}" for way in OTHER_WAYS)
+    return "; ".join([f"SET LOCAL lock_timeout = {lock_timeout_ms:d}", *ways]).encode()
 
 
 def _a_message_may_be_to_blame(error: Exception) -> bool:

@@ -15,9 +15,8 @@ from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
 from clientmgr.devices.events import decode_event
-from clientmgr.devices.fold import fold
 from clientmgr.devices.load import LoadConfig, generate
-from clientmgr.devices.store import apply_changes
+from clientmgr.devices.store import apply_events
 from clientmgr.migrations import migrate_database
 from clientmgr.settings import Settings, load_settings
 from clientmgr.tenants.names import CustomerId, quoted_schema
@@ -147,7 +146,7 @@ async def _fill(source: Source, contacts_of: dict[CustomerId, range]) -> None:
         for tenant, contacts in contacts_of.items():
             for part in _parts(contacts, 1000):
                 linked = [decode_event(_link(tenant, contact, device)) for contact in part for device in (1, 2)]
-                await apply_changes(connection, {tenant: fold(linked)})
+                await apply_events(connection, {tenant: linked})
             await connection.commit()
 
 

@@ -23,8 +23,7 @@ from bench.writer.tasks import Report, Task
 from clientmgr.broker.interface import Batch, Handler, Outcome
 from clientmgr.database import Database, Role
 from clientmgr.devices.events import decode_event
-from clientmgr.devices.fold import fold
-from clientmgr.devices.store import apply_changes
+from clientmgr.devices.store import apply_events
 from streaming import contact_deletion, writer
 from streaming.daemon import Daemon, Services, Source, consume_until_stopped
 
@@ -48,7 +47,7 @@ async def prepare_one_commit_per_event(task: Task, _report: Report) -> Work:
             for batch in batches:
                 for message in batch.messages:
                     event = decode_event(message)
-                    await apply_changes(connection, {event.customer_id: fold([event])})
+                    await apply_events(connection, {event.customer_id: [event]})
                     await connection.commit()
 
     return _in_lanes(task, work_through)

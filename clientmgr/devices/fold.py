@@ -1,6 +1,6 @@
 """Folds a batch of one tenant's events, so that the database sees each device, token and contact once. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -45,8 +45,34 @@ class TenantChanges:
     def keys(self) -> set[DeviceKey]:
         return self.devices.keys() | self.deletions.keys()
 
+    def touched(self) -> "Touched":
+        return Touched(self.keys(), self.claims, {contact_id for contact_id, _ in self.links})
+
     def __contains__(self, key: DeviceKey) -> bool:
         return key in self.devices or key in self.deletions
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """What must be known before changes can be decided about."""
+
+    devices: Collection[DeviceKey]
+    tokens: Collection[TokenKey]
+    contacts: Collection[int]
+
+
+def touched_by(events: Iterable[DecodedEvent]) -> Touched:
+    """A glance at the events, so that the database can look while we fold them."""
+    devices, tokens, contacts = set(), set(), set()
+    for decoded in events:
+        application_code = decoded.event.application_code
+        devices.add(DeviceKey(application_code, decoded.event.client_id))
+        match decoded.payload:
+            case PushTokenPayload() as payload:
+                tokens.add(TokenKey(application_code, _digest(payload)))
+            case ContactPayload(contact_id=contact_id):
+                contacts.add(contact_id)
+    return Touched(devices, tokens, contacts)
 
 
 def fold(events: Iterable[DecodedEvent]) -> TenantChanges:
@@ -100,6 +126,11 @@ def _push_token(payload: PushTokenPayload) -> tuple[PushToken, bytes]:
     """The token, and the digest that it is known by."""
     if isinstance(payload.web_push, WebPush):
         token = PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
-        return token, token_digest(payload.web_push.endpoint)
-    text = str(payload.push_token)
-    return PushToken(payload.kind, token=text), token_digest(text)
+    else:
+        token = PushToken(payload.kind, token=str(payload.push_token))
+    return token, _digest(payload)
+
+
+def _digest(payload: PushTokenPayload) -> bytes:
+    web_push = payload.web_push
+    return token_digest(web_push.endpoint if isinstance(web_push, WebPush) else str(payload.push_token))

@@ -5,7 +5,7 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 
 import functools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,8 @@ from psycopg.rows import tuple_row
 
 from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
 from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
-from clientmgr.devices.fold import Claim, TenantChanges
+from clientmgr.devices.events import DecodedEvent
+from clientmgr.devices.fold import Claim, TenantChanges, Touched, fold, touched_by
 from clientmgr.devices.rows import (
     LAST_SEEN,
     claim_columns,
@@ -30,7 +31,7 @@ from clientmgr.portions import portions
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
-DEVICES_AT_ONCE = 128
+DEVICES_AT_ONCE = 64
 """In one statement."""
 Rows = AsyncCursor[tuple[Any, ...]]
 
@@ -45,18 +46,25 @@ def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
     return {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
 
-async def apply_changes(
-    connection: AsyncConnection[Any], changes: Mapping[CustomerId, TenantChanges]
+async def apply_events(
+    connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]
 ) -> dict[CustomerId, Writes]:
-    """Write what a batch says of its tenants. Returns what it changed.
+    """Write what a batch's events say of its tenants. Returns what it changed."""
+    touched = {customer_id: touched_by(of_tenant) for customer_id, of_tenant in events.items()}
+    return await _apply(connection, touched, lambda customer_id: fold(events[customer_id]))
 
-    Everything is asked for at once. Then, while the server writes some devices, the next ones are decided about here.
-    """
+
+async def _apply(
+    connection: AsyncConnection[Any],
+    touched: Mapping[CustomerId, Touched],
+    changes_of: Callable[[CustomerId], TenantChanges],
+) -> dict[CustomerId, Writes]:
+    """Ask for everything at once. While the server looks or writes, what comes next is seen to here."""
     async with connection.pipeline():
-        await _lock_writes(connection, changes)
-        asked = {customer_id: await _ask(connection, customer_id, changes[customer_id]) for customer_id in changes}
+        await _lock_writes(connection, touched)
+        asked = {customer_id: await _ask(connection, customer_id, touched[customer_id]) for customer_id in touched}
         return {
-            customer_id: await _merge(connection, tenant_queries(customer_id), changes[customer_id], questions)
+            customer_id: await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
             for customer_id, questions in asked.items()
         }
 
@@ -79,7 +87,8 @@ async def delete_contacts(
         if (left := {key: version for key, version in versions.items() if key not in gone[customer_id]})
     }
     if others:
-        await apply_changes(connection, others)
+        touched = {customer_id: changes.touched() for customer_id, changes in others.items()}
+        await _apply(connection, touched, others.__getitem__)
     return {
         customer_id: Counter(contact_id for contact_id, key in links[customer_id][1] if key in keys)
         for customer_id, keys in gone.items()
@@ -166,16 +175,16 @@ class Questions:
     contacts: Rows | None
 
 
-async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, changes: TenantChanges) -> Questions:
+async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, touched: Touched) -> Questions:
     queries = tenant_queries(customer_id)
-    claims = await _send(connection, queries["claims"], token_columns(changes.claims)) if changes.claims else None
+    claims = await _send(connection, queries["claims"], token_columns(touched.tokens)) if touched.tokens else None
     contacts = None
-    if changes.links:
-        contact_ids = bigint_array({contact_id for contact_id, _ in changes.links})
+    if touched.contacts:
+        contact_ids = bigint_array(touched.contacts)
         contacts = await _send(connection, queries["contact_tombstones"], {"contact_ids": contact_ids})
     devices = [
         (keys, await _send(connection, queries["devices"], device_columns(keys)))
-        for keys in portions(list(changes.keys()), DEVICES_AT_ONCE)
+        for keys in portions(list(touched.devices), DEVICES_AT_ONCE)
     ]
     return Questions(devices, claims, contacts)
 

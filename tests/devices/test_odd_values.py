@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from clientmgr.database import Database, Role
 from clientmgr.devices.events import decode_event
-from clientmgr.devices.fold import fold
-from clientmgr.devices.store import apply_changes
+from clientmgr.devices.store import apply_events
 from clientmgr.tenants.names import CustomerId
 from tests.devices.malformed import GOOD
 from tests.devices.test_store import rows
@@ -48,8 +47,8 @@ async def test_odd_values_are_kept_as_they_are(
         for application, client, text, content in {(one[0], one[1]): one for one in odd}.values()
     ]
     async with await database.connect_async(Role.WRITER) as connection:
-        await apply_changes(connection, {tenant: fold(events)})
-        again = (await apply_changes(connection, {tenant: fold(events)}))[tenant]
+        await apply_events(connection, {tenant: events})
+        again = (await apply_events(connection, {tenant: events}))[tenant]
     assert (again.devices, again.deleted_devices) == ({}, [])
 
     found = {(row["application_code"], row["client_id"]) for row in rows(database, tenant)}

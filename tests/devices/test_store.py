@@ -9,8 +9,7 @@ import pytest
 from psycopg.rows import dict_row
 
 from clientmgr.database import Database, Role
-from clientmgr.devices.fold import fold
-from clientmgr.devices.store import Verdict, apply_changes, apply_verdicts, delete_contacts
+from clientmgr.devices.store import Verdict, apply_events, apply_verdicts, delete_contacts
 from clientmgr.tenants.names import CustomerId, quoted_schema
 from tests.devices.histories import (
     APPLICATIONS,
@@ -33,7 +32,7 @@ async def arrive(database: Database, tenant: CustomerId, batch: list[Happening])
     async with await database.connect_async(Role.WRITER) as connection:
         events = [happening.decoded() for happening in batch if happening.kind != "contact.deleted"]
         if events:
-            await apply_changes(connection, {tenant: fold(events)})
+            await apply_events(connection, {tenant: events})
         gone = [happening for happening in batch if happening.kind == "contact.deleted"]
         for happening in gone:
             await delete_contacts(connection, {tenant: {happening.content["contactId"]: happening.at}})
@@ -191,7 +190,7 @@ async def test_a_batch_that_changes_nothing_writes_nothing(database: Database, t
     before = rows(database, tenant)
 
     async with await database.connect_async(Role.WRITER) as connection:
-        writes = (await apply_changes(connection, {tenant: fold([event.decoded()])}))[tenant]
+        writes = (await apply_events(connection, {tenant: [event.decoded()]}))[tenant]
 
     assert (writes.devices, writes.deleted_devices) == ({}, [])
     assert rows(database, tenant) == before
