@@ -4,6 +4,7 @@ Rows are chained per customer by an HMAC, so that `audit_verification` finds a c
 when whoever did it owns the database. Contact ids are kept only as keyed hashes.
 """
 
+import functools
 import hashlib
 import hmac
 import json
@@ -14,6 +15,7 @@ from typing import Any
 
 from psycopg import AsyncConnection, Connection
 
+from clientmgr.arrays import bigint_array, bytea_array, text_array
 from clientmgr.errors import InvalidInputError, SettingsError
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
@@ -72,6 +74,11 @@ def chain_of(tenants: Collection[str]) -> int:
 
 # The chain's hashes are made of what this writes: it must never change.
 _as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+@functools.lru_cache(maxsize=16)  # those of a batch have one
+def _as_text(recorded_at: datetime) -> str:
+    return recorded_at.astimezone(UTC).isoformat(timespec="microseconds")
 
 
 class AuditLogger:
@@ -133,18 +140,18 @@ class AuditLogger:
             records.append((record, record_hash))
             ends[entry.customer_id] = (record.seq, record_hash)
         return {
-            "customer_id": [record.customer_id for record, _ in records],
-            "seq": [record.seq for record, _ in records],
-            "recorded_at": [record.recorded_at for record, _ in records],
-            "actor": [record.actor for record, _ in records],
-            "action": [record.action for record, _ in records],
-            "contact_hash": [record.contact_hash for record, _ in records],
-            "rows_affected": [record.rows_affected for record, _ in records],
-            "outcome": [record.outcome for record, _ in records],
-            "details": [_as_json(dict(record.details)) for record, _ in records],
+            "customer_id": bigint_array(record.customer_id for record, _ in records),
+            "seq": bigint_array(record.seq for record, _ in records),
+            "recorded_at": now,
+            "actor": text_array(record.actor for record, _ in records),
+            "action": text_array(record.action for record, _ in records),
+            "contact_hash": text_array(record.contact_hash for record, _ in records),
+            "rows_affected": bigint_array(record.rows_affected for record, _ in records),
+            "outcome": text_array(record.outcome for record, _ in records),
+            "details": text_array(_as_json(dict(record.details)) for record, _ in records),
             "key_id": self.key_id,
-            "previous_hash": [record.previous_hash for record, _ in records],
-            "hash": [record_hash for _, record_hash in records],
+            "previous_hash": bytea_array(record.previous_hash for record, _ in records),
+            "hash": bytea_array(record_hash for _, record_hash in records),
         }
 
     def _chain_hash(self, record: AuditRecord) -> bytes:
@@ -153,7 +160,7 @@ class AuditLogger:
                 [
                     record.customer_id,
                     record.seq,
-                    record.recorded_at.astimezone(UTC).isoformat(timespec="microseconds"),
+                    _as_text(record.recorded_at),
                     record.actor,
                     record.action,
                     record.contact_hash,

@@ -23,10 +23,10 @@ from bench.device_mapper.workload import (
     recipient,
     settings_for,
 )
+from clientmgr.arrays import bigint_array
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
-from clientmgr.devices.arrays import bigint_array
 from clientmgr.devices.contact_devices import DevicesByContact
 from clientmgr.devices.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository, find_query

@@ -47,14 +47,14 @@ def run(options: Options) -> Iterator[Comparison]:
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
     ):
         notes = Path(folder)
-        yield from _writing(server, notes, numbers, events, rounds)
+        yield from writing(server, notes, numbers, events, rounds)
         yield from _one_commit_per_event(server, notes, numbers[:2], events // 20)
-        yield from _deleting(server, notes, numbers[:2], events, rounds)
+        yield from deleting(server, notes, numbers[:2], events, rounds)
         if not options.quick:
             yield _memory(server)
 
 
-def _writing(
+def writing(
     server: BenchPostgres, folder: Path, numbers: Iterable[int], events: int, rounds: int
 ) -> Iterator[Comparison]:
     streams = [(tenants, skew) for tenants in numbers for skew in ((0.0,) if tenants == 1 else (0.0, SKEW))]
@@ -83,7 +83,7 @@ def _one_commit_per_event(
         server.drop_database(source.name)
 
 
-def _deleting(
+def deleting(
     server: BenchPostgres, folder: Path, numbers: Iterable[int], contacts: int, rounds: int
 ) -> Iterator[Comparison]:
     for tenants in numbers:

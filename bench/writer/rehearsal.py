@@ -112,21 +112,25 @@ class _NotingBatch:
 
     @property
     def connection(self) -> AsyncConnection[Any]:
-        return cast("AsyncConnection[Any]", _NotingConnection(self._batch.connection, self.statements))
+        return cast("AsyncConnection[Any]", _Noting(self._batch.connection, self.statements))
 
 
-class _NotingConnection:
-    def __init__(self, connection: AsyncConnection[Any], statements: list[Statement]) -> None:
-        self._connection = connection
+class _Noting:
+    """A connection or a cursor that remembers the statements that write; in all else what it stands for."""
+
+    def __init__(self, original: AsyncConnection[Any] | AsyncCursor[Any], statements: list[Statement]) -> None:
+        self._original = original
         self._statements = statements
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
+        return getattr(self._original, name)
 
-    async def execute(
-        self, query: bytes | str, parameters: dict[str, Any] | None = None, **options: Any
-    ) -> AsyncCursor[Any]:
+    def cursor(self, **options: Any) -> "_Noting":
+        return _Noting(cast("AsyncConnection[Any]", self._original).cursor(**options), self._statements)
+
+    async def execute(self, query: bytes | str, parameters: dict[str, Any] | None = None, **options: Any) -> Any:
         encoded = query.encode() if isinstance(query, str) else query
-        if parameters is not None and encoded.lstrip().startswith((b"INSERT", b"DELETE", b"UPDATE")):
+        statement = b"\n".join(line for line in encoded.splitlines() if not line.startswith(b"--")).lstrip()
+        if parameters is not None and statement.startswith((b"INSERT", b"DELETE", b"UPDATE")):
             self._statements.append((encoded, parameters))
-        return await self._connection.execute(encoded, parameters, **options)
+        return await self._original.execute(encoded, parameters, **options)

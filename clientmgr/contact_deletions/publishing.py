@@ -13,9 +13,9 @@ from typing import Any
 import msgspec
 from psycopg import AsyncConnection, Connection
 
+from clientmgr.arrays import bigint_array
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.database import Database, Role
-from clientmgr.devices.arrays import bigint_array
 from clientmgr.devices.topics import CONTACT_DELETION
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId

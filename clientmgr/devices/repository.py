@@ -8,7 +8,7 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
-from clientmgr.devices.arrays import bigint_array
+from clientmgr.arrays import bigint_array
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema

@@ -13,7 +13,7 @@ import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
-from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
+from clientmgr.arrays import bigint_array, bytea_array, text_array
 from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
 from clientmgr.devices.events import DecodedEvent
 from clientmgr.devices.fold import Claim, TenantChanges, Touched, fold, touched_by

@@ -10,9 +10,9 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
+from clientmgr.arrays import text_array
 from clientmgr.audit import AuditEntry, AuditLogger
 from clientmgr.database import Database, Role
-from clientmgr.devices.arrays import text_array
 from clientmgr.errors import ClientManagerError, is_permanent
 from clientmgr.logs import get_logger
 from clientmgr.orphans.exclusions import is_excluded

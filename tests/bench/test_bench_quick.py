@@ -9,6 +9,7 @@ import bench.broadcast
 import bench.dashboard
 import bench.device_mapper
 import bench.tenants
+import bench.writer
 from bench.__main__ import app
 from bench.broadcast.servers import LIMIT, OURS
 from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
@@ -47,6 +48,15 @@ def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp
     variants = [line.variant for line in table.lines]
     assert variants[:2] == ["ours, the daemon", "a contact at a time"]
     assert len(variants) == 5
+
+
+def test_the_writers_benchmark_runs_and_its_variants_leave_the_same_rows(tmp_path: Path) -> None:
+    with bench_postgres(Options(quick=True, rounds=1, folder=tmp_path)) as server:
+        table = next(bench.writer.writing(server, tmp_path, [2], 300, 1))
+        deletions = next(bench.writer.deleting(server, tmp_path, [2], 50, 1))
+
+    for measured in (table, deletions):
+        assert [line.variant for line in measured.lines] == ["ours, the daemon", "limit: prebuilt bulk statements"]
 
 
 def test_the_dashboards_benchmark_runs_and_its_variants_show_the_same(tmp_path: Path) -> None:

@@ -7,14 +7,13 @@ FROM unnest(%(chains)s::bigint []) AS wanted (chain), LATERAL clientmgr.lock_aud
 INSERT INTO clientmgr.audit_log
     (customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
      previous_hash, hash)
-SELECT n.customer_id, n.seq, n.recorded_at, n.actor, n.action, n.contact_hash, n.rows_affected, n.outcome, n.details::jsonb,
-    %(key_id)s, n.previous_hash, n.hash
+SELECT n.customer_id, n.seq, %(recorded_at)s, n.actor, n.action, n.contact_hash, n.rows_affected, n.outcome,
+    n.details::jsonb, %(key_id)s, n.previous_hash, n.hash
 FROM unnest(
-    %(customer_id)b::bigint [], %(seq)b::bigint [], %(recorded_at)b::timestamptz [], %(actor)b::text [],
-    %(action)b::text [], %(contact_hash)b::text [], %(rows_affected)b::bigint [], %(outcome)b::text [],
-    %(details)b::text [], %(previous_hash)b::bytea [], %(hash)b::bytea []
-) AS n (customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, previous_hash,
-    hash);
+    %(customer_id)s::bigint [], %(seq)s::bigint [], %(actor)s::text [], %(action)s::text [], %(contact_hash)s::text [],
+    %(rows_affected)s::bigint [], %(outcome)s::text [], %(details)s::text [], %(previous_hash)s::bytea [],
+    %(hash)s::bytea []
+) AS n (customer_id, seq, actor, action, contact_hash, rows_affected, outcome, details, previous_hash, hash);
 
 -- name: heads
 SELECT customer_id, seq, hash FROM clientmgr.audit_heads

@@ -6,12 +6,12 @@ psycopg's own way, value by value with a look at each one's type, was a tenth of
 from collections.abc import Iterable
 
 
-def text_array(values: Iterable[str]) -> str:
-    return _literal(f'"{_escaped(value)}"' for value in values)
+def text_array(values: Iterable[str | None]) -> str:
+    return _literal("NULL" if value is None else f'"{_escaped(value)}"' for value in values)
 
 
-def bigint_array(values: Iterable[int]) -> str:
-    return _literal(map(str, values))
+def bigint_array(values: Iterable[int | None]) -> str:
+    return _literal("NULL" if value is None else str(value) for value in values)
 
 
 def bytea_array(values: Iterable[bytes]) -> str:

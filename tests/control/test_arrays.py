@@ -3,8 +3,8 @@
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from clientmgr.arrays import bigint_array, bytea_array, text_array
 from clientmgr.database import Database, Role
-from clientmgr.devices.arrays import bigint_array, bytea_array, text_array
 
 TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]) | st.sampled_from('"\\{}, '))
 BIGINTS = st.integers(-(2**63), 2**63 - 1)
@@ -12,10 +12,13 @@ BIGINTS = st.integers(-(2**63), 2**63 - 1)
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    rows=st.lists(st.tuples(st.lists(TEXTS | st.just("NULL")), st.lists(BIGINTS), st.lists(st.binary())), max_size=20)
+    rows=st.lists(
+        st.tuples(st.lists(TEXTS | st.just("NULL") | st.none()), st.lists(BIGINTS | st.none()), st.lists(st.binary())),
+        max_size=20,
+    )
 )
 def test_any_values_come_back_as_they_were(
-    database: Database, rows: list[tuple[list[str], list[int], list[bytes]]]
+    database: Database, rows: list[tuple[list[str | None], list[int | None], list[bytes]]]
 ) -> None:
     with database.connect(Role.READER) as connection:
         for texts, numbers, blobs in rows:
