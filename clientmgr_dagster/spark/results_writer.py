@@ -22,6 +22,7 @@ from pyspark.sql.types import StructType
 from clientmgr.batch_failures import record_failures
 from clientmgr.errors import InvalidInputError, TransientError
 from clientmgr.sqlfiles import named_queries
+from clientmgr_dagster.spark.adbc import arrow_connection
 from clientmgr_dagster.spark.device_columns import CUSTOMER, ERROR
 from clientmgr_dagster.spark.registration import register_once
 
@@ -75,7 +76,7 @@ class ResultsWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Attempt:
         attempt = Attempt(uuid.uuid4().hex, 0)
-        with dbapi.connect(self._conninfo) as connection:
+        with arrow_connection(self._conninfo) as connection:
             for batch in iterator:
                 rows = _without_failures(batch, attempt.failures)
                 if rows.num_rows:

@@ -5,7 +5,6 @@ travels. Where PostgreSQL is and who we are there is in the class that is regist
 source would be shown in plans, logs and Spark's UI.
 """
 
-import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from pyspark.sql.types import StructType
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema
 from clientmgr_dagster.spark import device_columns
+from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan
 from clientmgr_dagster.spark.registration import register_once
 
@@ -112,13 +112,14 @@ class TenantReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         slices = cast(Pack, partition).slices
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
-        with dbapi.connect(self._conninfo) as connection:
+        with arrow_connection(self._conninfo) as connection:
             for one in slices:
                 try:
                     for batch in self._batches(connection, one):
                         yield batch.cast(arrow_schema)
                 except (adbc_driver_manager.Error, psycopg.Error) as error:
-                    if not self._request.failures_as_rows or not _still_answers(connection):
+                    # A server that is gone fails the task, which Spark then tries again.
+                    if not self._request.failures_as_rows or not still_answers(connection):
                         raise
                     yield _error_row(arrow_schema, one.customer_id, error)
 
@@ -178,18 +179,6 @@ def _page_conditions(one: Slice) -> list[str]:
     if one.end_page is not None:
         conditions.append(f"ctid < '({one.end_page:d},0)'::tid")
     return conditions
-
-
-def _still_answers(connection: dbapi.Connection) -> bool:
-    """Whether it was the tenant that failed. A server that is gone fails the task, which Spark then tries again."""
-    with contextlib.suppress(adbc_driver_manager.Error):
-        connection.rollback()
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT 1")
-            cursor.fetchone()
-        connection.rollback()
-        return True
-    return False
 
 
 def _error_row(schema: pa.Schema, customer_id: CustomerId, error: Exception) -> pa.RecordBatch:
