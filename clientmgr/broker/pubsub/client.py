@@ -5,7 +5,6 @@ call back message by message in threads of their own, acknowledge from a queue t
 by statistics. A batch that is one transaction needs Pull, an acknowledgement that is awaited, and leases in our hands.
 """
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ from urllib.parse import quote
 
 import grpc
 from google.api_core import exceptions
-from google.api_core.retry import AsyncRetry, if_exception_type
+from google.api_core.retry import AsyncRetry
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
@@ -30,14 +29,8 @@ EPOCH = datetime(1970, 1, 2, tzinfo=UTC)
 ACKS_A_REQUEST = 1000
 MAX_HOLD_S = 600
 
-TRANSIENT = (
-    exceptions.Aborted,
-    exceptions.DeadlineExceeded,
-    exceptions.InternalServerError,
-    exceptions.ResourceExhausted,
-    exceptions.ServiceUnavailable,
-    exceptions.Unknown,
-)
+# Besides what `clientmgr.errors` calls transient: a server that fails without a word, and a retry that ran out of time.
+_TRANSIENT_TOO = (exceptions.Unknown, exceptions.RetryError)
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -52,9 +45,7 @@ class PubSubClient:
 
     def __init__(self, settings: Settings, *, retry_for_s: float = RETRY_FOR_S) -> None:
         """`retry_for_s`: how long a call may take in all, its repetitions included, before it is given up."""
-        self._retry = AsyncRetry(
-            predicate=if_exception_type(*TRANSIENT), initial=0.05, maximum=2.0, multiplier=2.0, timeout=retry_for_s
-        )
+        self._retry = AsyncRetry(predicate=is_transient, initial=0.05, maximum=2.0, multiplier=2.0, timeout=retry_for_s)
         self._project = settings.pubsub_project
         self._emulator = settings.pubsub_emulator_host
         self._publisher: PublisherAsyncClient
@@ -181,10 +172,8 @@ class PubSubClient:
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the server may answer later: its own word, or a retry that ran out of time."""
-    if isinstance(error, grpc.aio.AioRpcError):
-        return classify(error) is ErrorKind.TRANSIENT
-    return isinstance(error, (*TRANSIENT, exceptions.RetryError, asyncio.TimeoutError))
+    """Whether the server may answer later."""
+    return classify(error) is ErrorKind.TRANSIENT or isinstance(error, _TRANSIENT_TOO)
 
 
 def _channel(address: str) -> Any:
