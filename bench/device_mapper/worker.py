@@ -5,7 +5,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -25,11 +26,13 @@ from bench.device_mapper.workload import (
 )
 from clientmgr.arrays import bigint_array
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
+from clientmgr.broker.postgres.publish import append_to_topics
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
 from clientmgr.devices.contact_devices import DevicesByContact
 from clientmgr.devices.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository, find_query
+from clientmgr.portions import portions
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
@@ -37,7 +40,8 @@ from streaming.daemon import consume_until_stopped
 from streaming.device_mapper import mapper
 from streaming.device_mapper.fetch import Strategy
 from streaming.device_mapper.mapping import Mapped, MessageMapper
-from streaming.device_mapper.messages import decode_message
+from streaming.device_mapper.messages import SendingMessage, decode_message
+from streaming.device_mapper.topics import NOT_SENT
 
 Work = Callable[[], Awaitable[int]]
 """Returns how many devices it was about."""
@@ -84,14 +88,72 @@ async def prepare_repository(task: Task) -> Work:
 
 async def prepare_bulk_fetch(task: Task) -> Work:
     """The limit: the daemon's query for all contacts, and its rows dropped as they are."""
+    return await _in_lanes(task, _read_and_drop)
 
-    async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
-        async with connection.cursor(binary=True) as cursor:
-            parameters = {"application_code": APPLICATION, "contact_ids": bigint_array(contacts)}
-            await cursor.execute(find_query(tenant), parameters)
-            return len(await cursor.fetchall())
 
-    return await _in_lanes(task, read)
+async def prepare_reads_and_appends(task: Task) -> Work:
+    """What a mapper that takes no time at all would need: the same reads, and the same messages appended."""
+    settings = settings_for(task.url)
+    by_tenant: dict[CustomerId, list[SendingMessage]] = defaultdict(list)
+    for _, body in scenario_of(task).bodies():
+        tenant, message = decode_message(body)
+        by_tenant[tenant].append(message)
+    devices = await _all_devices(task)
+    batches = [
+        (tenant, *_mapped(messages, devices[tenant]))
+        for tenant, of_tenant in by_tenant.items()
+        for messages in portions(of_tenant, settings.device_mapper_postgres_messages)
+    ]
+    lanes = settings.device_mapper_postgres_batches
+    opened = [await Database(task.url).connect_async(Role.WRITER) for _ in range(lanes)]
+
+    async def lane(number: int) -> int:
+        found = 0
+        for tenant, contacts, publications in batches[number::lanes]:
+            async with opened[number].transaction():
+                for some in portions(contacts, mapper.CONTACTS_A_FETCH):
+                    found += await _read_and_drop(opened[number], tenant, some)
+                await append_to_topics(opened[number], publications)
+        return found
+
+    async def work() -> int:
+        return sum(await asyncio.gather(*map(lane, range(lanes))))
+
+    return work
+
+
+def _mapped(
+    messages: Sequence[SendingMessage], devices: DevicesByContact
+) -> tuple[list[int], dict[str, list[Message]]]:
+    """The contacts of these, and what a mapper publishes for them."""
+    mapped = Mapped()
+    for message in messages:
+        _map(message, devices, mapped)
+    contacts = [recipient.contact_id for message in messages for recipient in message.recipients]
+    sent = {TOPICS.outputs[provider]: some for provider, some in mapped.sent.items()}
+    return contacts, sent | {NOT_SENT: mapped.not_sent}
+
+
+def _map(message: SendingMessage, devices: DevicesByContact, mapped: Mapped) -> None:
+    one = MessageMapper(message, now_ms=time.time_ns() // 1_000_000, max_message_bytes=8_000_000)
+    one.map(message.recipients, devices, mapped)
+
+
+async def _all_devices(task: Task) -> dict[CustomerId, DevicesByContact]:
+    async with await Database(task.url).connect_async(Role.READER) as connection:
+        return {
+            tenant: await DeviceRepository().find_by_contact_keys(
+                connection, tenant, APPLICATION, range(1, contacts + 1)
+            )
+            for tenant, contacts in scenario_of(task).contacts_of().items()
+        }
+
+
+async def _read_and_drop(connection: AsyncConnection[Any], tenant: CustomerId, contacts: Collection[int]) -> int:
+    async with connection.cursor(binary=True) as cursor:
+        parameters = {"application_code": APPLICATION, "contact_ids": bigint_array(contacts)}
+        await cursor.execute(find_query(tenant), parameters)
+        return len(await cursor.fetchall())
 
 
 async def _in_lanes(
@@ -112,12 +174,7 @@ async def _in_lanes(
 
 async def prepare_assembly(task: Task) -> Work:
     """Decoding, filter, language, assembly and encoding of the same messages, with all devices in memory."""
-    devices: dict[CustomerId, DevicesByContact] = {}
-    async with await Database(task.url).connect_async(Role.READER) as connection:
-        for tenant, contacts in scenario_of(task).contacts_of().items():
-            devices[tenant] = await DeviceRepository().find_by_contact_keys(
-                connection, tenant, APPLICATION, range(1, contacts + 1)
-            )
+    devices = await _all_devices(task)
     bodies = [body for _, body in scenario_of(task).bodies()]
 
     async def work() -> int:
@@ -125,9 +182,7 @@ async def prepare_assembly(task: Task) -> Work:
         for body in bodies:
             tenant, message = decode_message(body)
             mapped = Mapped()
-            now_ms = time.time_ns() // 1_000_000
-            one = MessageMapper(message, now_ms=now_ms, max_message_bytes=8_000_000)
-            one.map(message.recipients, devices[tenant], mapped)
+            _map(message, devices[tenant], mapped)
             sent += sum(map(len, mapped.sent.values()))
         return sent
 
@@ -202,6 +257,7 @@ KINDS: dict[str, Callable[[Task], Awaitable[Work]]] = {
     "contact-at-a-time": prepare_contact_at_a_time,
     "repository": prepare_repository,
     "bulk-fetch": prepare_bulk_fetch,
+    "reads-and-appends": prepare_reads_and_appends,
     "assembly": prepare_assembly,
     "dynamodb-queries": prepare_dynamodb_queries,
     "tx-mapper": prepare_tx_mapper,
@@ -210,12 +266,12 @@ KINDS: dict[str, Callable[[Task], Awaitable[Work]]] = {
 
 def _lanes(task: Task, connections: int) -> list[list[tuple[CustomerId, range]]]:
     """Our share of all thousands of contacts, over our connections."""
-    portions = [
+    thousands = [
         (tenant, range(start, min(start + mapper.CONTACTS_A_FETCH, contacts + 1)))
         for tenant, contacts in scenario_of(task).contacts_of().items()
         for start in range(1, contacts + 1, mapper.CONTACTS_A_FETCH)
     ]
-    ours = portions[task.worker :: task.workers]
+    ours = thousands[task.worker :: task.workers]
     return [ours[number::connections] for number in range(connections)]
 
 

@@ -80,12 +80,11 @@ async def explain(
 def explain_devices(
     mapper: MessageMapper, recipient: Recipient, devices: Sequence[ContactDevice], store: str
 ) -> list[DeviceExplanation]:
-    candidates = {device.client_id for device in mapper.candidates(devices)}
     is_stored = mapper.message.channel in ("inbox", "em")
     explained: list[DeviceExplanation] = []
     somebody_has_it = False
     for device in seen_last_first(devices) if is_stored else devices:
-        verdict = mapper.judge(recipient, device) if device.client_id in candidates else None
+        verdict = mapper.judge(recipient, device) if mapper.is_about(device) else None
         because: list[str] = []
         if verdict is None:
             because = [f"a message for {mapper.message.channel} is not for {'browsers' if is_web(device) else 'apps'}"]

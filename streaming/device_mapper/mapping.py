@@ -120,6 +120,8 @@ class MessageMapper:
             self._assemblers = {"vapid": WebPushAssembler(delivery)}
         else:
             self._stored = StoredAssembler(message.channel, delivery, max_message_bytes - ENVELOPE_BYTES)
+        self._wants_web = message.channel == "webpush"
+        self._silent = message.options.silent
         self._ids = OutMessageIds(message.message_id, message.application_code)
         self._tenant = str(message.customer_id)
         self._encode = msgspec.json.Encoder().encode
@@ -127,21 +129,16 @@ class MessageMapper:
     def map(self, recipients: Sequence[Recipient], devices: DevicesByContact, mapped: Mapped) -> None:
         """Add the outgoing messages of these recipients, or why there are none, to `mapped`."""
         for recipient in recipients:
-            found = self.candidates(devices.get(recipient.contact_id, ()))
+            found = devices.get(recipient.contact_id)
             reasons = self._map_contact(recipient, found, mapped) if found else []
             if reasons is not None:
                 self._add_not_sent(recipient, reasons, mapped)
 
-    def candidates(self, devices: Sequence[ContactDevice]) -> Sequence[ContactDevice]:
-        """The devices that the message's channel is about."""
-        if self._stored:
-            return devices
-        providers, wants_web = self._assemblers, self.message.channel == "webpush"
-        return [
-            device
-            for device in devices
-            if device.provider in providers or (device.provider == "none" and is_web(device) is wants_web)
-        ]
+    def is_about(self, device: ContactDevice) -> bool:
+        """Whether the message's channel is about devices of this kind."""
+        if self._stored or device.provider in self._assemblers:
+            return True
+        return device.provider == "none" and is_web(device) is self._wants_web
 
     def judge(
         self, recipient: Recipient, device: ContactDevice, payloads: dict[Any, Payload] | None = None
@@ -153,11 +150,16 @@ class MessageMapper:
         unreachable = self._why_unreachable(device)
         if unreachable is not None:
             return unreachable
-        language = choose_language(device.language, self.message.default_language, tuple(recipient.contents))
-        if language is None or not self._has_content(recipient.contents[language]):
+        contents, language = recipient.contents, device.language
+        if (
+            language is None or language not in contents
+        ):  # else it is what the lookup would give, in a tenth of the time
+            language = choose_language(language, self.message.default_language, tuple(contents))
+        content = None if language is None else contents[language]
+        if language is None or content is None or not (content.title or content.body or self._silent):
             return Reason.NO_CONTENT
         assembler = self._stored or self._assemblers[device.provider]
-        payload = self._payload(assembler, recipient, language, device.platform, payloads)
+        payload = self._payload(assembler, content, language, device.platform, payloads)
         if payload is None:
             return Reason.PAYLOAD_TOO_LARGE
         if self._is_expired:
@@ -183,31 +185,26 @@ class MessageMapper:
             return None
         if device.push_enabled is False:
             return Reason.PUSH_DISABLED
-        if not (
-            device.provider in self._assemblers and device.push_token_status in HOLDS_TOKEN and has_address(device)
-        ):
+        status = device.push_token_status
+        if not (device.provider in self._assemblers and status in HOLDS_TOKEN and has_address(device)):
             return Reason.MISSING_PUSH_TOKEN
-        return None if device.push_token_status == VALID else Reason.INVALID_PUSH_TOKEN
-
-    def _has_content(self, content: Content) -> bool:
-        return content.is_readable or self.message.options.silent
+        return None if status == VALID else Reason.INVALID_PUSH_TOKEN
 
     @staticmethod
     def _payload(
         assembler: Assembler,
-        recipient: Recipient,
+        content: Content,
         language: str,
         platform: str | None,
         payloads: dict[Any, Payload] | None,
     ) -> Payload:
-        key = (assembler.provider, language, platform)
-        if payloads is not None and key in payloads:
-            return payloads[key]
-        encoded = assembler.payload(recipient.contents[language], platform)
-        payload = encoded if len(encoded) <= assembler.max_payload_bytes else None
         if payloads is not None:
-            payloads[key] = payload
-        return payload
+            key = (assembler.provider, language, platform)
+            if key not in payloads:
+                payloads[key] = MessageMapper._payload(assembler, content, language, platform, None)
+            return payloads[key]
+        encoded = assembler.payload(content, platform)
+        return encoded if len(encoded) <= assembler.max_payload_bytes else None
 
     def _map_contact(
         self, recipient: Recipient, devices: Sequence[ContactDevice], mapped: Mapped
@@ -219,15 +216,17 @@ class MessageMapper:
         reasons: list[DeviceReason] = []
         gets_something = False
         for device in devices:
-            verdict = self.judge(recipient, device, payloads)
-            if isinstance(verdict, Reason):
-                reasons.append(DeviceReason(device.client_id, verdict))
+            if not self.is_about(device):
                 continue
-            gets_something = True
-            message = Message(self._encode(verdict), self._tenant, verdict.client_id or "")
-            mapped.sent[verdict.provider].append(message)
-            if self._stored:
-                break
+            verdict = self.judge(recipient, device, payloads)
+            if isinstance(verdict, OutMessage):
+                gets_something = True
+                message = Message(self._encode(verdict), self._tenant, verdict.client_id or "")
+                mapped.sent[verdict.provider].append(message)
+                if self._stored:
+                    break
+            else:
+                reasons.append(DeviceReason(device.client_id, verdict))
         return None if gets_something else reasons
 
     def _add_not_sent(self, recipient: Recipient, devices: list[DeviceReason], mapped: Mapped) -> None:

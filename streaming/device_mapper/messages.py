@@ -46,10 +46,6 @@ class Content(Struct, frozen=True, rename="camel", gc=False):
     badge: int | None = None
     data: dict[str, Any] | None = None
 
-    @property
-    def is_readable(self) -> bool:
-        return bool(self.title or self.body)
-
 
 class Recipient(Struct, frozen=True, rename="camel", gc=False):
     contact_id: ContactId

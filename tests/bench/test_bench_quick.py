@@ -47,7 +47,7 @@ def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp
 
     variants = [line.variant for line in table.lines]
     assert variants[:2] == ["ours, the daemon", "a contact at a time"]
-    assert len(variants) == 5
+    assert len(variants) == 6
 
 
 def test_the_writers_benchmark_runs_and_its_variants_leave_the_same_rows(tmp_path: Path) -> None:

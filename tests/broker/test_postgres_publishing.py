@@ -10,6 +10,7 @@ import pytest
 
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import UnknownTopicError, append, append_to_topics, append_transactions
+from clientmgr.broker.postgres.topics import check_messages
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.database import Database, Role
 from clientmgr.errors import InvalidInputError
@@ -60,15 +61,20 @@ async def test_both_ways_of_appending_store_the_same(
         Message(b'{"n": %d}' % n, tenant=f"t{n % 7}", key=f"ü{n}", attributes={"n": f'"{n}\\'} if n % 2 else {})
         for n in range(count)
     ]
+    ((before,),) = query("SELECT clock_timestamp()")
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         await append(connection, "outbox", published, group_id=group_id)
-    rows = query("""
+    rows = query(
+        """
         SELECT payload, host_id, user_id, attributes, c_offset, tx_last_offset,
-            partition_id = clientmgr.partition_of(host_id, 16), attempts, group_id
+            partition_id = clientmgr.partition_of(host_id, 16), attempts, group_id,
+            published_at BETWEEN %s AND clock_timestamp()
         FROM clientmgr.outbox_message_t ORDER BY c_offset
-    """)
+        """,
+        before,
+    )
     assert rows == [
-        (each.data, each.tenant, each.key, dict(each.attributes), n + 1, count, True, 0, group_id)
+        (each.data, each.tenant, each.key, dict(each.attributes), n + 1, count, True, 0, group_id, True)
         for n, each in enumerate(published)
     ]
 
@@ -222,6 +228,26 @@ async def test_what_the_log_can_not_hold_is_refused_by_name(
     await ready(log_broker)
     with pytest.raises(InvalidInputError, match=f"^{field}: "):
         await log_broker.publish(TOPIC, [bad])
+
+
+@pytest.mark.parametrize(
+    ("bad", "field"),
+    [
+        (Message(b"1", tenant="a\0b"), "tenant"),
+        (Message(b"1", key="a\0b"), "key"),
+        (Message(b"1", key="\ud800"), "key"),
+        (Message(b"1", key="x" * 1025), "key"),
+        (Message(b"1", key="ü" * 513), "key"),
+        (Message(b'"' + b"x" * 100 + b'"'), "data"),
+        (Message(b"1", attributes={"": "x"}), "attributes"),
+    ],
+)
+def test_one_bad_message_among_many_is_found_where_nobody_looks_at_their_json(bad: Message, field: str) -> None:
+    good = [Message(b"1", "t1", "x" * 1024), Message(b"2", "t2", "ü" * 512), Message(b"3")]
+    for harmless in (good[:1], good, []):
+        check_messages(TOPIC, harmless, 100, encoded_here=True)
+    with pytest.raises(InvalidInputError, match=f"^{field}: "):
+        check_messages(TOPIC, [good[0], bad, good[1]], 100, encoded_here=True)
 
 
 async def test_a_payload_of_several_megabytes_passes(log_broker: PostgresBroker) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message, ReceivedMessage, check_attributes
-from clientmgr.broker.postgres.topics import check_message
+from clientmgr.broker.postgres.topics import check_messages
 
 
 class PostgresBatch:
@@ -44,8 +44,7 @@ class PostgresBatch:
         return self._publications
 
     def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
-        for message in messages:
-            check_message(topic, message, self._max_message_bytes, encoded_here=encoded_here)
+        check_messages(topic, messages, self._max_message_bytes, encoded_here=encoded_here)
         # Kept until the very end: the first append to a topic holds up everyone else who publishes to it.
         if messages:
             self._publications.setdefault(topic, []).extend(messages)

@@ -161,7 +161,7 @@ async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
                 "host_ids": host_ids,
             },
         )
-        topic_id, first, transaction_id, partitions = await anext(cursor)
+        topic_id, first, transaction_id, published_at_us, partitions = await anext(cursor)
         offsets = range(first, first + count)
         partition_of = dict(zip(host_ids, partitions, strict=True))
         if own_ids is None or sizes is None:
@@ -175,6 +175,7 @@ async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
                 request.messages,
                 first_offset=first,
                 topic_id=topic_id,
+                published_at_us=published_at_us,
                 partition_of=partition_of,
                 transaction_ids=id_bytes,
                 last_offsets=lasts,

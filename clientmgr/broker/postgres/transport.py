@@ -64,8 +64,7 @@ class PostgresBroker:
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        for message in messages:
-            topics.check_message(topic, message, self._settings.broker_max_message_bytes)
+        topics.check_messages(topic, messages, self._settings.broker_max_message_bytes)
         if not messages:
             return
         if connection is not None:

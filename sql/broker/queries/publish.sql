@@ -26,9 +26,11 @@ WITH reserved AS MATERIALIZED (
 SELECT first_offset FROM reserved;
 
 -- name: reserve
--- Many messages: the offsets, and the partition of each tenant, for the COPY that follows.
+-- Many messages: the offsets, the time, and the partition of each tenant, for the COPY that follows. The time is in
+-- microseconds since 2000, as a timestamptz is sent, and taken once the topic is ours: later offsets are no earlier.
 SELECT
     topic_id, first_offset, transaction_id,
+    (date_part('epoch', clock_timestamp() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
     ARRAY(
         SELECT clientmgr.partition_of(t.host_id, total_partitions)
         FROM unnest(%(host_ids)s::text[]) WITH ORDINALITY AS t (host_id, position) ORDER BY t.position
@@ -39,5 +41,6 @@ FROM clientmgr.reserve_offsets(
 
 -- name: copy_rows
 COPY clientmgr.outbox_message_t (
-    topic_id, partition_id, c_offset, tx_last_offset, transaction_id, host_id, user_id, payload, attributes, group_id
+    topic_id, published_at, partition_id, tx_last_offset, transaction_id, host_id, group_id, attributes, c_offset,
+    user_id, payload
 ) FROM STDIN (FORMAT binary);
