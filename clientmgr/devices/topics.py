@@ -8,6 +8,10 @@ WEB_PUSH_TOKEN_STATUS = "client-manager.web-push-token-status"  # noqa: S105  # 
 CONTACT_DELETION = "client-manager.contact-deletion"
 CONTACT_DELETION_ERRORS = "client-manager.contact-deletion-errors"
 DEVICE_MAPPER_ERRORS = "sending-mg-errors"
+NOT_SENT = "data-platform.not-sent"
+
+SHARED = frozenset({NOT_SENT, DEVICE_MAPPER_ERRORS})
+"""Topics that daemons in a hurry and daemons with much to publish have in common."""
 
 
 def device_mapper_input(sending_type: str, delivery_group: str) -> str:

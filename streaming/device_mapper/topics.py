@@ -10,7 +10,7 @@ from clientmgr.errors import InvalidInputError
 SendingType = Literal["batch", "tx"]
 
 ERRORS: Final = topics.DEVICE_MAPPER_ERRORS
-NOT_SENT: Final = "data-platform.not-sent"
+NOT_SENT: Final = topics.NOT_SENT
 
 _DELIVERY_GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
 _OF_PROVIDER: Final = {

@@ -1,5 +1,6 @@
 """The daemon on both transports: what comes in goes out once, to the right topics, or is an error that says why."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
 from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.samples import APPLICATION, message, recipient
-from tests.streaming.rig import Logged, Rig
+from tests.streaming.rig import Logged, Rig, until
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +73,27 @@ async def test_tx_and_batch_do_not_read_each_others_topics(rig: Rig) -> None:
     await run(rig, sending(messageId="of-batch"), topics=BATCH)
     assert [one.event["messageId"] for one in rig.topic("sending-tx-push-apple-dg07")] == ["of-tx"]
     assert [one.event["messageId"] for one in rig.topic("sending-batch-push-apple-dg07")] == ["of-batch"]
+
+
+@ON_THE_LOG
+async def test_tx_does_not_wait_for_a_batch_that_is_still_being_written(rig: Rig) -> None:
+    """Both have a contact that gets nothing, so that both write to the topic of not-sent events."""
+    add_device(rig, 42, "c1")
+    recipients = [recipient(42), recipient(43)]
+    await rig.burst(mapper(BATCH), **POSTGRES_ONLY)  # makes the topics
+    await rig.publish(sending(recipients=recipients), topic=BATCH.input)
+    with rig.database.connect(Role.WRITER) as somebody:
+        somebody.execute("SELECT clientmgr.reserve_offsets(%s, 1, NULL, NULL)", (BATCH.outputs["apple"],))
+        batch = asyncio.create_task(rig.burst(mapper(BATCH), **POSTGRES_ONLY))
+        await until(lambda: rig.query("SELECT FROM pg_locks WHERE NOT granted"), "the batch waits to be written")
+
+        async with asyncio.timeout(30):
+            await run(rig, sending(recipients=recipients))
+
+        assert clients(rig.topic(TX.outputs["apple"])) == ["c1"]
+        assert len(rig.topic(NOT_SENT)) == 1
+    await batch
+    assert len(rig.topic(NOT_SENT)) == 2
 
 
 async def test_the_same_message_again_gives_the_same_ids(rig: Rig) -> None:

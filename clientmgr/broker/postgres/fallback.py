@@ -10,7 +10,7 @@ from psycopg import AsyncConnection
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, Handled, TransactionEndedError, backoff_s
-from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
 from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
 from clientmgr.broker.postgres.topics import require_topics
 
@@ -57,7 +57,7 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
         new_offset = group.last_offset + 1
     if len(committed) == len(groups):
         new_offset = claim.last_offset + 1
-    for topic in sorted(publications):
+    for topic in in_lock_order(publications):
         await append_transactions(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
     if waiting is None:
         await send_advance(connection, context.subscription, claim, new_offset, "COMMIT")

@@ -12,7 +12,7 @@ import psycopg
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message
-from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
 from clientmgr.errors import ErrorKind, classify
 
 MOST_MESSAGES_A_COMMIT = 10_000
@@ -92,7 +92,7 @@ class GroupCommit:
         try:
             # A single statement is its own transaction, and saves two round trips.
             async with connection.transaction() if len(by_topic) > 1 else contextlib.nullcontext():
-                for topic in sorted(by_topic):
+                for topic in in_lock_order(by_topic):
                     await append_transactions(connection, topic, by_topic[topic])
         except psycopg.Error:
             if connection.closed:
