@@ -4,6 +4,7 @@ Prints the port.
 """
 
 import json
+import logging
 import os
 import sys
 from collections import defaultdict
@@ -35,6 +36,8 @@ async def main(url: str, stream: str, events: int) -> None:
     client = redis.asyncio.Redis.from_url(url)
     group = f"live-broadcast-websockets-{os.getpid()}"
     await client.xgroup_create(stream, group, id="$", mkstream=True)
+    # It would tell of each viewer that hangs up, as all of them do at the end.
+    logging.getLogger("websockets.server").setLevel(logging.CRITICAL)
     async with serve(handler, "127.0.0.1", 0, compression=None, ping_interval=None, backlog=4096) as server:
         print(next(iter(server.sockets)).getsockname()[1], flush=True)
         while True:
