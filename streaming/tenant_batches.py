@@ -69,11 +69,11 @@ class TenantBatches(Generic[Item]):
             except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
                 failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
         if by_tenant:
-            await connection.execute(_for_our_work(self._lock_timeout_ms, "off"))
+            await connection.execute(_for_our_work(self._lock_timeout_ms))
             if not await self._all_together(connection, by_tenant):
                 for customer_id in sorted(by_tenant):
                     failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
-            await connection.execute(_for_our_work(0, "on"))
+            await connection.execute(_AS_BEFORE)
         return failures
 
     async def _all_together(
@@ -134,9 +134,15 @@ class TenantBatches(Generic[Item]):
 
 
 @functools.cache
-def _for_our_work(lock_timeout_ms: int, other_ways: str) -> bytes:
-    ways = (f"SET LOCAL enable_{way} = {other_ways}" for way in OTHER_WAYS)
-    return "; ".join([f"SET LOCAL lock_timeout = {lock_timeout_ms:d}", *ways]).encode()
+def _for_our_work(lock_timeout_ms: int) -> bytes:
+    return _settings({"lock_timeout": f"{lock_timeout_ms:d}"} | {f"enable_{way}": "off" for way in OTHER_WAYS})
+
+
+def _settings(values: Mapping[str, str]) -> bytes:
+    return "; ".join(f"SET LOCAL {name} = {value}" for name, value in values.items()).encode()
+
+
+_AS_BEFORE = _settings(dict.fromkeys(["lock_timeout", *(f"enable_{way}" for way in OTHER_WAYS)], "DEFAULT"))
 
 
 def _a_message_may_be_to_blame(error: Exception) -> bool:

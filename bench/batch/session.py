@@ -29,10 +29,14 @@ class Driver:
         self._pid = int(self._jvm.java.lang.ProcessHandle.current().pid())  # type: ignore[union-attr]
 
     def measure(self, work: Callable[[], object], server: BenchPostgres) -> Sample:
-        """As the harness does, with the JVM and Spark's Python workers counted as the client's."""
+        """As the harness does, with the JVM and Spark's Python workers counted as the client's.
+
+        A worker that ends meanwhile takes its time along: Spark's daemon does not wait for its children.
+        """
         before = _cpu_seconds(self._pid)
         sample = measure(work, server)
-        return dataclasses.replace(sample, client_cpu_s=sample.client_cpu_s + _cpu_seconds(self._pid) - before)
+        used = sum(seconds - before.get(pid, 0.0) for pid, seconds in _cpu_seconds(self._pid).items())
+        return dataclasses.replace(sample, client_cpu_s=sample.client_cpu_s + used)
 
     def forget_memory_peak(self) -> None:
         """Throw away what nobody holds, and begin to watch anew."""
@@ -72,16 +76,17 @@ def running_driver(options: Options) -> Iterator[Driver]:
             spark.stop()
 
 
-def _cpu_seconds(root: int) -> float:
-    """User and system time of a process, its descendants, and those of them that have ended."""
+def _cpu_seconds(root: int) -> dict[int, float]:
+    """User and system time of a process and its descendants, and of those whose end they have waited for."""
     stats = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
             stats[int(folder.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
-    ticks, wanted = 0, [root]
+    found: dict[int, float] = {}
+    wanted = [root]
     while wanted:
         pid = wanted.pop()
-        ticks += stats.get(pid, (0, 0))[1]
+        found[pid] = stats.get(pid, (0, 0))[1] / os.sysconf("SC_CLK_TCK")
         wanted += [child for child, (parent, _) in stats.items() if parent == pid]
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return found

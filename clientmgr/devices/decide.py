@@ -27,12 +27,6 @@ class Writes:
     claims: dict[TokenKey, Claim] = field(default_factory=dict)
     links: dict[tuple[int, DeviceKey], int] = field(default_factory=dict)
 
-    def add(self, others: "Writes") -> None:
-        """Take in what was decided about other devices."""
-        self.devices |= others.devices
-        self.deleted_devices += others.deleted_devices
-        self.device_tombstones |= others.device_tombstones
-
 
 class Decider:
     """Decides for one tenant: at once about tokens and contacts, then about some devices at a time, as they are read.
@@ -88,14 +82,6 @@ class Decider:
                 after = supersede(after)
         if after != before:
             writes.devices[key] = after
-
-
-def decide(changes: TenantChanges, stored: Stored) -> Writes:
-    """All at once: both merged, deletions and token claims applied, and what differs from the tables kept."""
-    decider = Decider(changes, stored)
-    writes = decider.first()
-    writes.add(decider.about(changes.keys() | decider.former_holders))
-    return writes
 
 
 def forget_contacts(contacts: Mapping[int, int], links: Mapping[tuple[int, DeviceKey], int]) -> TenantChanges:

@@ -46,27 +46,23 @@ def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
     return {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
 
-async def apply_events(
-    connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]
-) -> dict[CustomerId, Writes]:
-    """Write what a batch's events say of its tenants. Returns what it changed."""
+async def apply_events(connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]) -> None:
+    """Write what a batch's events say of its tenants."""
     touched = {customer_id: touched_by(of_tenant) for customer_id, of_tenant in events.items()}
-    return await _apply(connection, touched, lambda customer_id: fold(events[customer_id]))
+    await _apply(connection, touched, lambda customer_id: fold(events[customer_id]))
 
 
 async def _apply(
     connection: AsyncConnection[Any],
     touched: Mapping[CustomerId, Touched],
     changes_of: Callable[[CustomerId], TenantChanges],
-) -> dict[CustomerId, Writes]:
+) -> None:
     """Ask for everything at once. While the server looks or writes, what comes next is seen to here."""
     async with connection.pipeline():
         await _lock_writes(connection, touched)
         asked = {customer_id: await _ask(connection, customer_id, touched[customer_id]) for customer_id in touched}
-        return {
-            customer_id: await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
-            for customer_id, questions in asked.items()
-        }
+        for customer_id, questions in asked.items():
+            await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
 
 
 async def delete_contacts(
@@ -191,7 +187,7 @@ async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, touche
 
 async def _merge(
     connection: AsyncConnection[Any], queries: Mapping[str, bytes], changes: TenantChanges, questions: Questions
-) -> Writes:
+) -> None:
     """Bring one tenant's tables to what the changes and the answers say together."""
     stored = Stored()
     for row in () if questions.claims is None else await questions.claims.fetchall():
@@ -201,8 +197,7 @@ async def _merge(
     if questions.contacts is not None:
         stored.contact_tombstones = dict(await questions.contacts.fetchall())
     decider = Decider(changes, stored)
-    writes = decider.first()
-    await _write(connection, queries, writes)
+    await _write(connection, queries, decider.first())
     for keys, rows in questions.devices:
         for row in await rows.fetchall():
             key = DeviceKey(row[0], row[1])
@@ -210,16 +205,8 @@ async def _merge(
                 stored.device_tombstones[key] = row[2]
             if row[LAST_SEEN] is not None:
                 stored.devices[key] = state_of(row)
-        await _write_and_add(connection, queries, decider.about(keys), writes)
-    await _write_and_add(connection, queries, decider.about(decider.former_holders), writes)
-    return writes
-
-
-async def _write_and_add(
-    connection: AsyncConnection[Any], queries: Mapping[str, bytes], some: Writes, writes: Writes
-) -> None:
-    await _write(connection, queries, some)
-    writes.add(some)
+        await _write(connection, queries, decider.about(keys))
+    await _write(connection, queries, decider.about(decider.former_holders))
 
 
 async def _write(connection: AsyncConnection[Any], queries: Mapping[str, bytes], writes: Writes) -> None:

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clientmgr.devices.decide import Stored, Writes, decide, forget_contacts
-from clientmgr.devices.fold import fold
+from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
+from clientmgr.devices.fold import TenantChanges, fold
 from clientmgr.devices.state import DeviceKey, DeviceState
 from tests.devices.histories import Device, Happening, Model, happenings, histories
 
@@ -15,7 +15,7 @@ CAMEL = {"language": "language", "application_version": "applicationVersion", "p
 
 
 class Tables:
-    """The tenant's tables in memory: what `store` does with `decide`, without the SQL."""
+    """The tenant's tables in memory: what `store` does, without the SQL."""
 
     def __init__(self) -> None:
         self.stored = Stored()
@@ -23,7 +23,7 @@ class Tables:
 
     def apply(self, batch: list[Happening]) -> None:
         events = [happening.decoded() for happening in batch if happening.kind != "contact.deleted"]
-        self._write(decide(fold(events), self.stored))
+        self._merge(fold(events))
         for happening in batch:
             if happening.kind == "contact.deleted":
                 self._delete_contact(happening.content["contactId"], happening.at)
@@ -32,7 +32,13 @@ class Tables:
         at = max(at, self.stored.contact_tombstones.get(contact_id, 0))
         self.stored.contact_tombstones[contact_id] = at
         links = {link: version for link, version in self.links.items() if link[0] == contact_id}
-        self._write(decide(forget_contacts({contact_id: at}, links), self.stored))
+        self._merge(forget_contacts({contact_id: at}, links))
+
+    def _merge(self, changes: TenantChanges) -> None:
+        decider = Decider(changes, self.stored)
+        self._write(decider.first())
+        for key in changes.keys() | decider.former_holders:
+            self._write(decider.about([key]))
 
     def _write(self, writes: Writes) -> None:
         self.stored.devices.update(writes.devices)
