@@ -68,25 +68,29 @@ class TenantBatches(Generic[Item]):
                 ensure_usable(customer_id, statuses[customer_id])
             except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
                 failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
-        if by_tenant:
-            await connection.execute(_for_our_work(self._lock_timeout_ms))
-            if not await self._all_together(connection, by_tenant):
-                for customer_id in sorted(by_tenant):
-                    failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
+        if by_tenant and not await self._all_together(connection, by_tenant):
+            for customer_id in sorted(by_tenant):
+                failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
             await connection.execute(_AS_BEFORE)
         return failures
 
     async def _all_together(
         self, connection: AsyncConnection[Any], by_tenant: dict[CustomerId, list[Work[Item]]]
     ) -> bool:
+        """Whether all went well, with the settings as before. If not, all is undone, and the settings are still ours.
+
+        Settings go in one message with the savepoint: a batch of one message is nearly all round trips.
+        """
+        items = {customer_id: [one.item for one in by_tenant[customer_id]] for customer_id in sorted(by_tenant)}
+        await connection.execute(_for_our_work(self._lock_timeout_ms) + b"; SAVEPOINT all_together")
         try:
-            async with connection.transaction():
-                items = {customer_id: [one.item for one in by_tenant[customer_id]] for customer_id in sorted(by_tenant)}
-                await self._apply(connection, items)
+            await self._apply(connection, items)
         except Exception:
             if connection.closed:
                 raise
+            await connection.execute(b"ROLLBACK TO all_together; RELEASE all_together")
             return False
+        await connection.execute(b"RELEASE all_together; " + _AS_BEFORE)
         return True
 
     async def _one_tenant(

@@ -110,7 +110,11 @@ def _compare(
         tuple(Line(name, tuple(taken)) for name, taken in samples.items()),
         scenario.frames,
         "frames",
-        (f"{meaning}; client CPU: the viewers'", *(_lag(name, sorted(found)) for name, found in lags.items()), *notes),
+        (
+            f"{meaning}; client CPU: the viewers'",
+            *(_lag(name, sorted(found)) for name, found in lags.items() if found),
+            *notes,
+        ),
     )
 
 
@@ -147,7 +151,14 @@ def _turn(server: Server, scenario: Scenario, place: Place, *, stalled: int = 0)
     place = replace(place, events=scenario.events)
     _enter_events(place)
     with server.start(place) as running:
-        task = Task(running.port, scenario.connections, scenario.events, scenario.frames, stalled=stalled)
+        task = Task(
+            running.port,
+            scenario.connections,
+            scenario.events,
+            scenario.frames,
+            stalled=stalled,
+            lags=bool(scenario.rate),
+        )
         with _viewers(task) as viewers:
             before, started = running.cpu_seconds(), time.perf_counter()
             _publish(place, scenario.records, scenario.rate)

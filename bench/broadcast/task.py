@@ -17,6 +17,8 @@ class Task:
     """Of one event, besides the others: subscribed, and never reading."""
     bytes_per_second: int = 0
     """Read no faster than this."""
+    lags: bool = True
+    """Look for times in what comes. Not where it comes as fast as it goes: ours would rightly find these too slow."""
 
 
 @dataclass

@@ -96,13 +96,12 @@ class Others:
 
 def watch(task: Task) -> Report:
     every = max(1, task.connections // SAMPLED)
-    viewers = [Viewer(task, number, sampled=number % every == 0) for number in range(task.connections)]
+    viewers = [Viewer(task, number, sampled=task.lags) for number in range(0, task.connections, every)]
+    others = Others([Viewer(task, number, sampled=False) for number in range(task.connections) if number % every])
     stalled = [Viewer(task, 0, sampled=False) for _ in range(task.stalled)]
-    others = Others([viewer for viewer in viewers if not viewer.sampled])
     selector = selectors.DefaultSelector()
     for viewer in viewers:
-        if viewer.sampled:
-            selector.register(viewer.socket, selectors.EVENT_READ, viewer)
+        selector.register(viewer.socket, selectors.EVENT_READ, viewer)
     print("ready", flush=True)
     cpu_before = sum(os.times()[:2])
     lags_ms: list[float] = []

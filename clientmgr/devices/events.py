@@ -145,11 +145,24 @@ def check_occurred_at(occurred_at: int, *, field: str = "occurredAt", now_ms: in
 
 
 def check_identifiers(application_code: str, client_id: str) -> None:
-    for field, value in (("applicationCode", application_code), ("clientId", client_id)):
-        if not value.isascii() and len(value.encode()) > MAX_IDENTIFIER_BYTES:
-            raise InvalidMessageError(f"{field}: expected at most {MAX_IDENTIFIER_BYTES} bytes of UTF-8, got more")
-        if "\0" in value:
-            raise InvalidMessageError(f"{field}: expected text without NUL characters, got one")
+    check_identifier("applicationCode", application_code)
+    check_identifier("clientId", client_id)
+
+
+def is_identifier(value: str) -> bool:
+    """Whether a device or an application could have this id."""
+    try:
+        check_identifier("id", value)
+    except (InvalidMessageError, UnicodeEncodeError):
+        return False
+    return 0 < len(value) <= MAX_IDENTIFIER_BYTES
+
+
+def check_identifier(field: str, value: str) -> None:
+    if not value.isascii() and len(value.encode()) > MAX_IDENTIFIER_BYTES:
+        raise InvalidMessageError(f"{field}: expected at most {MAX_IDENTIFIER_BYTES} bytes of UTF-8, got more")
+    if "\0" in value:
+        raise InvalidMessageError(f"{field}: expected text without NUL characters, got one")
 
 
 def _check_storable(data: bytes, payload: Struct | None) -> None:

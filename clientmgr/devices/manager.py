@@ -14,6 +14,7 @@ import msgspec
 
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.devices.dynamodb import DynamoDbAccess
+from clientmgr.devices.events import is_identifier
 from clientmgr.devices.state import PROVIDER_OF_KIND
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
@@ -74,7 +75,9 @@ class DeviceManager:
         devices: list[ContactDevice] = []
         while True:
             page = self._client.query(**request)
-            devices += [device_of(contact_id, prefix, item) for item in page["Items"]]
+            found = [device_of(contact_id, prefix, item) for item in page["Items"]]
+            # One that could never have registered with us: no topic or table of ours can hold its id.
+            devices += [device for device in found if is_identifier(device.client_id)]
             if "LastEvaluatedKey" not in page:
                 return devices
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

@@ -16,7 +16,6 @@ from clientmgr.tenants.directory import TenantDirectory
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import ensure_usable
 from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
-from streaming.device_mapper.language import choose_language
 from streaming.device_mapper.mapping import MessageMapper, OutMessage, Reason, is_web, seen_last_first
 from streaming.device_mapper.messages import Recipient, SendingMessage
 
@@ -67,6 +66,8 @@ async def explain(
         )
     finally:
         manager.close()
+    if fetched.failure is not None and contact_id in fetched.unanswered:
+        raise fetched.failure
     mapper = MessageMapper(
         message,
         now_ms=time.time_ns() // 1_000_000,
@@ -95,8 +96,8 @@ def explain_devices(
         elif is_stored and somebody_has_it:
             verdict, because = None, ["the contact has it already, in the language of the device seen last"]
         somebody_has_it = somebody_has_it or isinstance(verdict, OutMessage)
-        language = choose_language(device.language, mapper.message.default_language, tuple(recipient.contents))
-        explained.append(DeviceExplanation(device, store, verdict, because, language))
+        chosen = mapper.content_for(device, recipient.contents)
+        explained.append(DeviceExplanation(device, store, verdict, because, None if chosen is None else chosen[0]))
     return explained
 
 

@@ -41,10 +41,19 @@ class Fetched:
 
     devices: DevicesByContact
     from_dynamodb: frozenset[int] = frozenset()
+    failure: Exception | None = None
+    """Why DynamoDB did not answer. What PostgreSQL had is good all the same."""
+    unanswered: frozenset[int] = frozenset()
+    """The contacts that it was asked for then."""
 
 
 class DeviceFetcher:
-    """Finds the devices of contacts in an application, and counts which store had them."""
+    """Finds the devices of contacts in an application, and counts which store had them.
+
+    The legacy store may not have heard of what we have carried out or been told. So contacts that were deleted are not
+    looked up there, and where PostgreSQL is asked first, neither counts a device there that PostgreSQL knows by its id:
+    it has been deleted, or is another contact's by now.
+    """
 
     def __init__(self, manager: DeviceManager) -> None:
         self._repository = DeviceRepository()
@@ -69,14 +78,31 @@ class DeviceFetcher:
         if strategy is Strategy.POSTGRES or not missing:
             CONTACTS.labels(strategy, "none").inc(len(missing))
             return Fetched(found)
-        if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
-            # The legacy store may not have heard of a deletion that we have carried out.
-            deleted = await self._repository.find_deleted_contacts(connection, customer_id, missing)
-            CONTACTS.labels(strategy, "none").inc(len(deleted))
-            missing = [contact_id for contact_id in missing if contact_id not in deleted]
+        deleted = await self._repository.find_deleted_contacts(connection, customer_id, missing)
+        asked = [contact_id for contact_id in missing if contact_id not in deleted]
         started = time.monotonic()
-        legacy = await self._manager.find_by_contact_keys(customer_id, application_code, missing)
+        try:
+            legacy = await self._manager.find_by_contact_keys(customer_id, application_code, asked)
+        except Exception as failure:  # noqa: BLE001  # whoever needs its answer gets it
+            return Fetched(found, failure=failure, unanswered=frozenset(asked))
         FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
+            legacy = await self._unknown_here(connection, customer_id, application_code, legacy)
         CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
         CONTACTS.labels(strategy, "none").inc(len(missing) - len(legacy))
         return Fetched(found | legacy, frozenset(legacy))
+
+    async def _unknown_here(
+        self,
+        connection: AsyncConnection[Any],
+        customer_id: CustomerId,
+        application_code: str,
+        legacy: DevicesByContact,
+    ) -> DevicesByContact:
+        client_ids = [device.client_id for devices in legacy.values() for device in devices]
+        known = await self._repository.find_known(connection, customer_id, application_code, client_ids)
+        left = {
+            contact_id: [device for device in devices if device.client_id not in known]
+            for contact_id, devices in legacy.items()
+        }
+        return {contact_id: devices for contact_id, devices in left.items() if devices}

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from langcodes import Language, standardize_tag
 from langcodes.tag_parser import LanguageTagError
 
+NORWEGIAN = {"nb": ("no",), "nn": ("no",), "no": ("nb",)}
+"""Devices say Bokmål (`nb`) or Nynorsk where campaigns say Norwegian: in CLDR `no` is what both fall back to."""
 CACHED_TAGS = 4096
 CACHED_CHOICES = 65_536
 
@@ -44,7 +46,9 @@ def lookup(wanted: str, available: tuple[str, ...]) -> str | None:
 def candidates(wanted: str) -> Iterator[str]:
     """What to look for, the best first: the tag itself, then it with its likely subtags, shorter and shorter."""
     yield normalised(wanted)
-    yield from truncations(_likely(wanted))
+    likely = _likely(wanted)
+    yield from truncations(likely)
+    yield from NORWEGIAN.get(likely.partition("-")[0], ())
 
 
 def truncations(tag: str) -> Iterator[str]:

@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
@@ -117,17 +116,12 @@ class DeviceMapper:
         for job in jobs:
             job.mapped, job.error = Mapped(), None
         for portion in portions(jobs):
-            try:
-                fetched = await self._fetcher.fetch(
-                    connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
-                )
-            except psycopg.Error:
-                raise
-            except Exception as error:  # noqa: BLE001  # kept for each message it concerns
-                for job, _ in portion.parts:
-                    job.error = error
-                continue
+            fetched = await self._fetcher.fetch(
+                connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
+            )
             for job, recipients in portion.parts:
+                if fetched.failure is not None and any(one.contact_id in fetched.unanswered for one in recipients):
+                    job.error = fetched.failure
                 if job.error is None:
                     try:
                         job.mapper.map(recipients, fetched.devices, job.mapped)

@@ -6,7 +6,7 @@ with the reason of the device that came furthest.
 
 import enum
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -29,6 +29,9 @@ WEB = "web"
 VALID = "valid"
 HOLDS_TOKEN = frozenset({VALID, "invalid"})
 """Statuses of a push token that a device has. Others: it has none, or another device has claimed it."""
+UNDETERMINED = "und"
+"""The language of what has none, as BCP 47 calls it."""
+NOTHING = Content()
 ENVELOPE_BYTES = 8192
 """More than what is around a request in a message."""
 
@@ -150,14 +153,10 @@ class MessageMapper:
         unreachable = self._why_unreachable(device)
         if unreachable is not None:
             return unreachable
-        contents, language = recipient.contents, device.language
-        if (
-            language is None or language not in contents
-        ):  # else it is what the lookup would give, in a tenth of the time
-            language = choose_language(language, self.message.default_language, tuple(contents))
-        content = None if language is None else contents[language]
-        if language is None or content is None or not (content.title or content.body or self._silent):
+        chosen = self.content_for(device, recipient.contents)
+        if chosen is None:
             return Reason.NO_CONTENT
+        language, content = chosen
         assembler = self._stored or self._assemblers[device.provider]
         payload = self._payload(assembler, content, language, device.platform, payloads)
         if payload is None:
@@ -177,6 +176,25 @@ class MessageMapper:
             language,
             assembler.request(device, payload, out_message_id),
         )
+
+    def content_for(self, device: ContactDevice, contents: Mapping[str, Content]) -> tuple[str, Content] | None:
+        """What the device is to get, and in which language; None: there is nothing to read for it."""
+        language, default = device.language, self.message.default_language
+        if language is None or language not in contents:
+            language = choose_language(language, default, tuple(contents))
+        # Else it is what the lookup would give, in a tenth of the time.
+        if self._silent:
+            language = language or next(iter(contents), default or UNDETERMINED)
+            return language, contents.get(language, NOTHING)
+        if language is None:
+            return None
+        content = contents[language]
+        if content.title or content.body:
+            return language, content
+        # A text that says nothing is none: there may be one that does.
+        readable = tuple(tag for tag, other in contents.items() if other.title or other.body)
+        language = choose_language(device.language, default, readable)
+        return None if language is None else (language, contents[language])
 
     def _why_unreachable(self, device: ContactDevice) -> Reason | None:
         if self._matches is not None and not self._matches(device):

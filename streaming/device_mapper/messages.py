@@ -10,6 +10,7 @@ from clientmgr.devices.events import (
     Identifier,
     InvalidMessageError,
     Millis,
+    check_identifier,
     checked_customer_id,
     decode,
 )
@@ -17,6 +18,7 @@ from clientmgr.tenants.names import CustomerId
 
 Channel = Literal["push", "webpush", "inbox", "em"]
 CollapseId = Annotated[str, Meta(min_length=1)]
+Badge = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 
 # https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
 MAX_COLLAPSE_ID_BYTES = 64
@@ -43,7 +45,7 @@ class Content(Struct, frozen=True, rename="camel", gc=False):
     image_url: str | None = None
     url: str | None = None
     sound: str | None = None
-    badge: int | None = None
+    badge: Badge | None = None
     data: dict[str, Any] | None = None
 
 
@@ -74,6 +76,7 @@ def decode_message(data: bytes) -> tuple[CustomerId, SendingMessage]:
     """The message, or `InvalidMessageError` that names the field."""
     message: SendingMessage = decode(_DECODER, data)
     customer_id = checked_customer_id(message.customer_id)
+    check_identifier("applicationCode", message.application_code)
     _check_header_value("options.collapseId", message.options.collapse_id)
     _check_header_value("options.appleTopic", message.options.apple_topic)
     collapse_id = message.options.collapse_id

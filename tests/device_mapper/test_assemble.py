@@ -123,7 +123,7 @@ def test_googles_own_encoder_writes_the_same_fcm_message(name: str) -> None:
         data=ours["data"],
         notification=messaging.Notification(**ours["notification"]) if "notification" in ours else None,
         android=android and _android_config(android),
-        apns=apns and messaging.APNSConfig(headers=apns["headers"], payload=_apns_payload(apns["payload"])),
+        apns=apns and _apns_config(apns),
     )
     written = json.loads(json.dumps(theirs, cls=_messaging_encoder.MessageEncoder))
     if android:
@@ -139,6 +139,15 @@ def _android_config(android: dict[str, Any]) -> Any:
         priority=android["priority"].lower(),
         ttl=int(android["ttl"].removesuffix("s")),
         notification=messaging.AndroidNotification(**notification) if notification else None,
+    )
+
+
+def _apns_config(apns: dict[str, Any]) -> Any:
+    options = apns.get("fcm_options")
+    return messaging.APNSConfig(
+        headers=apns["headers"],
+        payload=_apns_payload(apns["payload"]),
+        fcm_options=options and messaging.APNSFCMOptions(**options),
     )
 
 
@@ -166,6 +175,23 @@ def test_fcm_data_is_text_throughout() -> None:
     data = assembled("fcm-token-rich")["request"]["message"]["data"]
     assert all(isinstance(value, str) for value in data.values())
     assert (data["orderId"], data["express"], data["lines"]) == ("7", "true", '[{"sku":"A-1"}]')
+
+
+def test_what_is_shown_on_ios_counts_once_towards_fcms_limit() -> None:
+    one = device(push_token_kind="fcm_token", platform="ios")
+    assert isinstance(judged({}, {"title": "T", "body": "x" * 3500}, one), OutMessage)
+    assert judged({}, {"title": "T", "body": "x" * 4096}, one) is Reason.PAYLOAD_TOO_LARGE
+
+
+@pytest.mark.parametrize("kind", ["fcm_token", "hms"])
+def test_data_of_the_content_does_not_pass_for_ours(kind: str) -> None:
+    content = {**PLAIN, "url": "https://x.example", "data": {"messageId": "X", "campaignId": "Y", "url": "Z", "n": 1}}
+    out = judged({}, content, device(push_token_kind=kind, platform="android"))
+    assert isinstance(out, OutMessage)
+    data = json.loads(msgspec.json.encode(out.request))["message"]["data"]
+    data = json.loads(data) if isinstance(data, str) else data
+    assert (data["messageId"], data["campaignId"], data["url"]) == ("m-1", "9001", "https://x.example")
+    assert str(data["n"]) == "1"
 
 
 @pytest.mark.parametrize("key", ["from", "message_type", "google.x", "gcm.notification"])
@@ -242,6 +268,48 @@ def test_huaweis_message_has_the_documented_members_and_types() -> None:
     }
 
 
+def huawei_request(content: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    out = judged(changes, content, device(push_token_kind="hms", platform="android-huawei", push_token="IQAAA-hms"))
+    assert isinstance(out, OutMessage)
+    request: dict[str, Any] = json.loads(msgspec.json.encode(out.request))["message"]
+    return request
+
+
+@pytest.mark.parametrize("url", ["myapp://orders/7", "http://shop.example.com", ""])
+def test_a_link_that_huawei_would_refuse_is_left_to_the_application(url: str) -> None:
+    request = huawei_request({**PLAIN, "url": url, "imageUrl": "http://img.example.com/7.png"})
+    assert request["android"]["notification"] == {
+        "click_action": {"type": 3},
+        "title": "Hi",
+        "body": "Hello",
+        "tag": "order-7",
+    }
+    assert json.loads(request["data"])["url"] == url
+
+
+def test_a_silent_message_for_huawei_keeps_its_link() -> None:
+    request = huawei_request({"url": "https://shop.example.com"}, options={"silent": True})
+    assert json.loads(request["data"])["url"] == "https://shop.example.com"
+
+
+@pytest.mark.parametrize("content", [{"title": "Hi"}, {"body": "Hi", "title": ""}])
+def test_huawei_gets_title_and_body_where_there_is_one_text(content: dict[str, Any]) -> None:
+    shown = huawei_request(content)["android"]["notification"]
+    assert (shown["title"], shown["body"]) == ("Hi", "Hi")
+
+
+@pytest.mark.parametrize(("badge", "shown"), [(0, 0), (99, 99), (100, 99), (2**31 - 1, 99)])
+def test_huaweis_badge_ends_at_99(badge: int, shown: int) -> None:
+    assert huawei_request({**PLAIN, "badge": badge})["android"]["notification"]["badge"] == {"set_num": shown}
+
+
+@pytest.mark.parametrize("badge", [-1, 2**31, 1.5])
+def test_a_badge_is_a_number_that_every_provider_can_count_to(badge: float) -> None:
+    body = msgspec.json.encode(message(recipients=[recipient(42, en={**PLAIN, "badge": badge})]))
+    with pytest.raises(InvalidMessageError, match="badge"):
+        decode_message(body)
+
+
 @pytest.mark.parametrize(
     ("collapse_id", "key"),
     [(None, None), ("0", 0), ("100", 100), ("101", None), ("-1", None), ("x", None), ("٧", None)],
@@ -307,7 +375,7 @@ def test_a_payload_at_the_limit_goes_and_a_byte_more_does_not(make: Any, limit: 
     assembler = make(Delivery(decoded(), NOW))
     kind = {"apple": "apns", "fcm": "fcm_fid", "huawei": "hms"}[assembler.provider]
     one = device(push_token_kind=kind, platform="android", push_token="t" * 3000)
-    shortest = len(assembler.payload(Content(title="T", body=""), "android"))
+    shortest = len(assembler.payload(Content(title="T", body="x"), "android")) - 1
     fits = (limit - shortest) // (len(msgspec.json.encode(character)) - 2)
     assert isinstance(judged({}, {"title": "T", "body": character * fits}, one), OutMessage)
     assert judged({}, {"title": "T", "body": character * (fits + 1)}, one) is Reason.PAYLOAD_TOO_LARGE

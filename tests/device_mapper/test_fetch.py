@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.database import Role
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.manager import DeviceManager, device_of, plain
 from clientmgr.flippers import Flipper, Flippers
@@ -17,7 +18,7 @@ from clientmgr.settings import load_settings
 from clientmgr.tenants.names import CustomerId
 from streaming import contact_deletion, topics
 from streaming.daemon import consume_on
-from streaming.device_mapper.fetch import Strategy, choose_strategy
+from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
 from streaming.device_mapper.mapper import daemon
 from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
 from tests.cli.calling import Cli
@@ -144,7 +145,7 @@ async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
     rig.query("INSERT INTO clientmgr.flippers VALUES (%s, NULL, true, 'test')", USE_POSTGRES)
     await rig.publish(sending("delayed"), topic=TX.input)
     await rig.publish(sending("in-time", IN_POSTGRES), topic=TX.input)
-    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100, "device_mapper_messages": 1}
+    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100}
     await rig.burst(daemon(TX), **settings)
     assert outcome(rig, "delayed") == ({}, set())
     assert outcome(rig, "in-time") == ({IN_POSTGRES: "new-1"}, set())
@@ -155,6 +156,26 @@ async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
     await rig.burst(daemon(TX), **{**settings, "dynamodb_timeout_ms": 5000})
     found = FOUND[Strategy.POSTGRES_THEN_DYNAMODB]
     assert outcome(rig, "delayed") == (found, {IN_NEITHER})
+
+
+@ON_THE_LOG
+async def test_what_postgres_has_is_good_while_dynamodb_is_unwell(
+    rig: Rig, dynamodb: DynamoDb, moody: tuple[MoodyDynamoDb, str]
+) -> None:
+    """So that of the messages that are looked up together only those wait that need DynamoDB's answer."""
+    server, url = moody
+    server.mood = "confused"
+    fill(rig, dynamodb)
+    manager = DeviceManager(load_settings(dynamodb_endpoint=url))
+    async with await rig.database.connect_async(Role.READER) as connection:
+        contacts = [IN_POSTGRES, IN_DYNAMODB, IN_BOTH, IN_NEITHER]
+        fetched = await DeviceFetcher(manager).fetch(
+            connection, CustomerId(7), APPLICATION, contacts, Strategy.POSTGRES_THEN_DYNAMODB
+        )
+    manager.close()
+    assert set(fetched.devices) == {IN_POSTGRES, IN_BOTH}
+    assert fetched.unanswered == {IN_DYNAMODB, IN_NEITHER}
+    assert "502" in str(fetched.failure)
 
 
 @ON_THE_LOG
@@ -231,6 +252,44 @@ async def test_a_deleted_contact_is_not_looked_up_in_the_legacy_store(rig: Rig, 
     await rig.publish(sending(), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     assert outcome(rig) == ({IN_POSTGRES: f"new-{IN_POSTGRES}", IN_BOTH: f"new-{IN_BOTH}"}, {IN_DYNAMODB, IN_NEITHER})
+
+
+@ON_THE_LOG
+async def test_a_deleted_contact_is_not_reached_where_the_legacy_store_alone_is_read(
+    rig: Rig, dynamodb: DynamoDb
+) -> None:
+    fill(rig, dynamodb)
+    rig.query("INSERT INTO tenant_7.contact_tombstones (contact_id, deleted_version) VALUES (%s, 1)", IN_BOTH)
+    await rig.publish(sending(), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig) == ({IN_DYNAMODB: "old-2"}, {IN_POSTGRES, IN_BOTH, IN_NEITHER})
+
+
+@ON_THE_LOG
+async def test_a_device_that_postgres_knows_better_is_not_taken_from_the_legacy_store(
+    rig: Rig, dynamodb: DynamoDb
+) -> None:
+    """Another contact's by now, nobody's, deleted: what the legacy store says of it is history."""
+    for contact, client in enumerate(["moved", "unlinked", "deleted", "only-there"], start=11):
+        dynamodb.put(7, contact, APPLICATION, client)
+    add_device(rig, 99, "moved")
+    add_device(rig, 98, "unlinked")
+    rig.query("UPDATE tenant_7.devices SET contact_id = NULL WHERE client_id = 'unlinked'")
+    rig.query("INSERT INTO tenant_7.device_tombstones VALUES (%s, 'deleted', 1)", APPLICATION)
+    rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, true, 'test')", USE_POSTGRES)
+    await rig.publish(sending("m-1", 11, 12, 13, 14), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig) == ({14: "only-there"}, {11, 12, 13})
+
+
+@ON_THE_LOG
+async def test_a_device_whose_id_nobody_could_have_registered_is_none(rig: Rig, dynamodb: DynamoDb) -> None:
+    for client in ("a\0b", "x" * 600, "good"):
+        dynamodb.put(7, 21, APPLICATION, client)
+    await rig.publish(sending("m-1", 21), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig) == ({21: "good"}, set())
+    assert (rig.topic(ERRORS), rig.dead_letters()) == ([], [])
 
 
 # What an item of DynamoDB says

@@ -134,6 +134,7 @@ async def test_a_message_with_more_recipients_than_a_query_takes_is_mapped_whole
     [
         (b"not json", "InvalidMessageError", "not JSON"),
         (sending(recipients=5), "InvalidMessageError", "recipients:"),
+        (sending(applicationCode="a\0b"), "InvalidMessageError", "applicationCode:"),
         (sending(filter={"field": "shoeSize", "op": "=", "value": 1}), "InvalidMessageError", "filter.field:"),
         (sending(filter={"field": "platform", "op": "~", "value": "x"}), "InvalidMessageError", "filter.op:"),
         (sending(customerId=4711), "UnknownTenantError", "never activated"),

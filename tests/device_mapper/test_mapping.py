@@ -39,6 +39,7 @@ def staged(devices: list[ContactDevice], *, expired: bool = False) -> Mapped:
         devices,
         filter={"not": {"field": "platform", "op": "=", "value": "windows"}},
         expiresAt=NOW if expired else NOW + 1,
+        defaultLanguage=None,
         recipients=[recipient(42, **contents)],
     )
 
@@ -95,6 +96,34 @@ def test_of_devices_that_the_filter_leaves_out_the_inbox_takes_no_language() -> 
     ios = {"field": "platform", "op": "=", "value": "ios"}
     (one,) = sent_to(run(devices, channel="inbox", filter=ios), "inbox")
     assert one["language"] == "en"
+
+
+def test_a_text_that_says_nothing_is_none() -> None:
+    """The next best is taken, by the same rules."""
+    contents = {"fr-CA": {"title": ""}, "fr": {"url": "https://x.example"}, "en": {"body": "Hello"}}
+    (one,) = sent_to(run([device(language="fr-CA")], recipients=[recipient(42, **contents)]), "apple")
+    assert one["language"] == "en"
+    (one,) = sent_to(
+        run(
+            [device(language="fr-CA")],
+            recipients=[recipient(42, **contents, de={"body": "Hallo"})],
+            defaultLanguage="de",
+        ),
+        "apple",
+    )
+    assert one["language"] == "de"
+
+
+@pytest.mark.parametrize(
+    ("contents", "default", "language"),
+    [({}, None, "und"), ({}, "hu", "hu"), ({"fr": {"data": {"n": 1}}}, "hu", "fr"), ({"hu": {}, "en": {}}, "hu", "en")],
+)
+def test_a_silent_message_needs_no_text(contents: dict[str, Any], default: str | None, language: str) -> None:
+    one = {"contactId": 42, "contents": contents}
+    mapped = run([device(language="en")], options={"silent": True}, defaultLanguage=default, recipients=[one])
+    (sent,) = sent_to(mapped, "apple")
+    assert sent["language"] == language
+    assert sent["request"]["payload"]["aps"] == {"content-available": 1}
 
 
 def test_a_contact_without_devices_is_not_sent_to() -> None:

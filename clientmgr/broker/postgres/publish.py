@@ -127,7 +127,7 @@ def in_lock_order(topics: Iterable[str]) -> list[str]:
     """The order in which everybody appends to several topics: two who do so can't wait for each other.
 
     Whoever appends to a topic holds it until the commit. Those that others are in a hurry for come last: a large batch
-    holds them for as long as its commit takes, not for as long as all its other messages do.
+    holds them for as long as what it appends there and its commit take, not for as long as all its other messages do.
     """
     return sorted(topics, key=lambda topic: (topic in SHARED, topic))
 

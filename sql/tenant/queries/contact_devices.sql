@@ -13,6 +13,18 @@ SELECT d.contact_id, d.client_id, d.platform, d.provider, d.push_enabled,
 FROM :"schema".devices AS d
 WHERE d.contact_id = ANY(%(contact_ids)s::bigint []) AND d.application_code = %(application_code)s::text;
 
+-- name: find_known
+-- Which of these are known here, as a device or as one that was deleted.
+SELECT w.client_id
+FROM unnest(%(client_ids)s::text []) AS w (client_id)
+WHERE EXISTS (
+        SELECT FROM :"schema".devices AS d
+        WHERE d.application_code = %(application_code)s::text AND d.client_id = w.client_id
+    ) OR EXISTS (
+        SELECT FROM :"schema".device_tombstones AS t
+        WHERE t.application_code = %(application_code)s::text AND t.client_id = w.client_id
+    );
+
 -- name: some_contacts
 -- Of the application of a device that is drawn by lot: some contacts, also by lot. For sample messages.
 WITH drawn AS (SELECT d.application_code FROM :"schema".devices AS d ORDER BY random() LIMIT 1)

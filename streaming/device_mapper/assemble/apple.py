@@ -57,7 +57,7 @@ class Payload(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel")
 
 def aps_of(content: Content, *, silent: bool) -> Aps:
     if silent:
-        return Aps(badge=content.badge, content_available=1)
+        return Aps(content_available=1)  # and nothing that anybody would see, a badge included: Apple's rule
     return Aps(
         Alert(content.title, content.subtitle, content.body),
         content.badge,

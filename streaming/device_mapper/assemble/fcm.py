@@ -50,11 +50,16 @@ class ApnsPayload(Struct, frozen=True, gc=False):
     aps: Aps
 
 
-class Apns(Struct, frozen=True, gc=False):
+class ApnsFcmOptions(Struct, frozen=True, gc=False):
+    image: str
+
+
+class Apns(Struct, frozen=True, gc=False, omit_defaults=True):
     """For an application on iOS that has its token from Firebase."""
 
     headers: ApnsHeaders
     payload: ApnsPayload
+    fcm_options: ApnsFcmOptions | None = None
 
 
 class Message(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -85,16 +90,12 @@ class FcmAssembler:
         self._ttl_s = delivery.ttl_s()
 
     def payload(self, content: Content, platform: str | None) -> bytes:
+        if platform == "ios":
+            # What is shown is in `aps`: in `notification` as well, it would count twice towards the limit.
+            return self._encode(Message(self._data(content), apns=self._apns(content)))
         silent = self._message.options.silent
-        on_apple = platform == "ios"
-        return self._encode(
-            Message(
-                self._data(content),
-                None if silent else Notification(content.title, content.body, content.image_url),
-                None if on_apple else self._android(content),
-                self._apns(content) if on_apple else None,
-            )
-        )
+        shown = None if silent else Notification(content.title, content.body, content.image_url)
+        return self._encode(Message(self._data(content), shown, self._android(content)))
 
     def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
         by_installation = device.push_token_kind == "fcm_fid"  # noqa: S105  # a kind
@@ -103,14 +104,16 @@ class FcmAssembler:
 
     def _data(self, content: Content) -> dict[str, str]:
         """FCM takes nothing but text."""
-        data = {"messageId": self._message.message_id, "campaignId": self._message.campaign_id}
-        if content.url is not None:
-            data["url"] = content.url
+        data: dict[str, str] = {}
         if content.data:
             for key, value in content.data.items():
                 if key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
                     raise InvalidMessageError(f"recipients.contents.data.{key}: expected a key that FCM does not keep")
                 data[key] = as_text(value)
+        if content.url is not None:
+            data["url"] = content.url
+        data["messageId"] = self._message.message_id
+        data["campaignId"] = self._message.campaign_id
         return data
 
     def _android(self, content: Content) -> Android:
@@ -125,8 +128,11 @@ class FcmAssembler:
         options, expires_at = self._message.options, self._message.expires_at
         priority = "10" if options.priority == "high" and not options.silent else "5"
         expiration = None if expires_at is None else str(expires_at // 1000)
-        aps = aps_of(content, silent=options.silent)
-        return Apns(ApnsHeaders(priority, expiration, options.collapse_id), ApnsPayload(aps))
+        return Apns(
+            ApnsHeaders(priority, expiration, options.collapse_id),
+            ApnsPayload(aps_of(content, silent=options.silent)),
+            ApnsFcmOptions(content.image_url) if content.image_url and not options.silent else None,
+        )
 
 
 def as_text(value: Any) -> str:

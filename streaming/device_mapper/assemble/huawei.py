@@ -3,6 +3,8 @@
 https://developer.huawei.com/consumer/en/doc/HMSCore-References/https-send-api-0000001050986197
 """
 
+from typing import Any
+
 import msgspec
 from msgspec import Raw, Struct
 
@@ -14,7 +16,10 @@ from streaming.device_mapper.messages import Content
 MAX_PAYLOAD_BYTES = 4096
 LONGEST_TTL_S = 15 * 86_400
 COLLAPSE_KEYS = range(101)
+LARGEST_BADGE = 99
 OPEN_URL, OPEN_APPLICATION = 2, 3
+# Of links and images Huawei takes no others, and refuses a message that has one.
+SECURE = "https://"
 
 
 class ClickAction(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -82,20 +87,28 @@ class HuaweiAssembler:
         return Request(False, merged(self._encode(Target((device.push_token,))), payload))
 
     def _notification(self, content: Content) -> Notification:
-        action = ClickAction(OPEN_APPLICATION) if content.url is None else ClickAction(OPEN_URL, content.url)
         return Notification(
-            action,
-            content.title,
-            content.body,
-            content.image_url,
+            # Another link, into the application for one, is in the data: the application opens it.
+            ClickAction(OPEN_URL, content.url) if _is_secure(content.url) else ClickAction(OPEN_APPLICATION),
+            # Huawei wants both. Who has written one text wants it shown.
+            content.title or content.body,
+            content.body or content.title,
+            content.image_url if _is_secure(content.image_url) else None,
             content.sound,
             self._message.options.collapse_id,
-            None if content.badge is None else Badge(content.badge),
+            None if content.badge is None else Badge(min(content.badge, LARGEST_BADGE)),
         )
 
     def _data(self, content: Content) -> str:
+        data: dict[str, Any] = dict(content.data or {})
+        if content.url is not None:
+            data["url"] = content.url
         ids = {"messageId": self._message.message_id, "campaignId": self._message.campaign_id}
-        return self._encode({**(content.data or {}), **ids}).decode()
+        return self._encode(data | ids).decode()
+
+
+def _is_secure(url: str | None) -> bool:
+    return url is not None and url.lower().startswith(SECURE)
 
 
 def collapse_key_of(collapse_id: str | None) -> int | None:
