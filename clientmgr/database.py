@@ -88,7 +88,7 @@ class Database:
         min_size: int = 0,
         configure: Callable[[AsyncConnection[Any]], Awaitable[None]] | None = None,
     ) -> AsyncConnectionPool:
-        """A pool, not yet open: use it as `async with`."""
+        """A pool, not yet open: use it as `async with`. Who waits longer than `timeout_s` for a connection fails."""
         return AsyncConnectionPool(
             self.conninfo(role),
             min_size=min_size,
@@ -96,6 +96,7 @@ class Database:
             max_lifetime=CONNECTION_LIFETIME_S,
             check=AsyncConnectionPool.check_connection,
             configure=configure,
+        timeout_s: float = 30.0,
             open=False,
         )
 
@@ -103,3 +104,4 @@ class Database:
         """DATABASE_URL for a guest that is to keep its tables in `schema` and knows nothing of ours."""
         separator = "&" if "?" in self.url else "?"
         return f"{self.url}{separator}options={quote(f'-csearch_path={schema}')}"
+            timeout=timeout_s,

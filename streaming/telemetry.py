@@ -4,7 +4,6 @@ Writers share the consumer group `processor`. What one of them leaves behind una
 """
 
 import asyncio
-import itertools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -40,6 +39,8 @@ log = get_logger(__name__)
 NAME = "telemetry-writer"
 GROUP = "processor"
 BLOCK_MS = 1000
+CONNECTION_WITHIN_S = 5.0
+"""Of the database. Longer, and a writer that is told to stop in an outage would be killed for not stopping."""
 FROM_THE_START = "0"
 NEW = ">"
 
@@ -59,7 +60,7 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
     """Write positions until `stop` is set or, in burst mode, until the stream has no more."""
     database = Database.from_settings(settings)
     client = open_redis(settings, blocking=True)
-    pool = database.pool_async(Role.WRITER, size=2)
+    pool = database.pool_async(Role.WRITER, size=2, timeout_s=CONNECTION_WITHIN_S)
     async with client, pool:
         name = instance_id(settings)
         store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
@@ -157,24 +158,25 @@ class TelemetryWriter:
 
     async def _write(self, entries: Sequence[Entry], stop: asyncio.Event) -> Written | None:
         unforeseen = 0
-        for failures in itertools.count(1):
+        failures = 0
+        while not failures or not stop.is_set():
             try:
-                return await self._store.write(entries)
+                if unforeseen < self._settings.broker_max_attempts:
+                    return await self._store.write(entries)
+                log.error("giving up on a batch: what fails by itself as well is parked", entries=len(entries))
+                return await self._store.write_or_park(entries)
             except (Error, PoolTimeout, OSError) as error:
                 unforeseen += classify(error) is ErrorKind.UNFORESEEN
                 log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
-                if unforeseen >= self._settings.broker_max_attempts:
-                    log.error("giving up on a batch: it is parked", entries=len(entries))
-                    return await self._store.park(entries, str(error))
-            if stop.is_set():
-                return None
             await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
         return None
+        """None: told to stop while it could not be done."""
 
     async def _leave(self) -> None:
         """Take our name out of the group if nothing is pending under it."""
         try:
             pending = await self._client.xpending_range(self._stream, GROUP, "-", "+", 1, consumername=self._name)
+                failures += 1
             if not pending:
                 await self._client.xgroup_delconsumer(self._stream, GROUP, self._name)
         except redis.RedisError as error:
