@@ -30,7 +30,7 @@ from streaming.broadcast.connecting import (
     wait_for_stop,
 )
 from streaming.failures import backoff_s
-from streaming.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, WRITTEN
+from streaming.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, STREAM_LOST, WRITTEN
 from streaming.telemetry_store import PositionStore, Written
 from streaming.telemetry_upkeep import StreamUpkeep
 
@@ -64,10 +64,11 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
     async with client, pool:
         name = instance_id(settings)
         store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
-        writer = TelemetryWriter(settings, client, store, name)
+        upkeep = StreamUpkeep(settings, store, GROUP)
+        writer = TelemetryWriter(settings, client, store, upkeep, name)
         done = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(StreamUpkeep(settings, store, GROUP).run(done))
+            tasks.create_task(upkeep.run(done))
             log.info("daemon started", daemon=NAME, consumer=name, burst=burst)
             try:
                 await writer.run(stop, burst=burst)
@@ -81,10 +82,13 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
 class TelemetryWriter:
     """One consumer of the group."""
 
-    def __init__(self, settings: Settings, client: RedisClient, store: PositionStore, name: str) -> None:
+    def __init__(
+        self, settings: Settings, client: RedisClient, store: PositionStore, upkeep: StreamUpkeep, name: str
+    ) -> None:
         self._settings = settings
         self._client = client
         self._store = store
+        self._upkeep = upkeep
         self._name = name
         self._stream = settings.redis_telemetry_stream
         self._labels = {"instance_id": name}
@@ -97,6 +101,8 @@ class TelemetryWriter:
         while not stop.is_set():
             try:
                 await ensure_group(self._client, self._stream, GROUP, FROM_THE_START)
+                # What was lost while nobody read can't be seen any more once somebody does.
+                await self._upkeep.measure(self._client)
                 await self._take_up_own(stop)
                 await self._read_on(stop, burst=burst)
                 await self._leave()
@@ -137,6 +143,7 @@ class TelemetryWriter:
             self._stream, GROUP, self._name, idle_ms, count=self._settings.telemetry_batch_size
         )
         entries: list[Entry] = list(answer[1])
+        self._count_lost(len(answer[2]))
         if entries:
             CLAIMED.labels(**self._labels).inc(len(entries))
             log.info("taking over what a consumer left behind", entries=len(entries))
@@ -151,12 +158,20 @@ class TelemetryWriter:
         if written is None:
             return
         await self._client.xack(self._stream, GROUP, *(entry_id for entry_id, _ in entries))
+        self._count_lost(sum(not fields for _, fields in entries))
         self.total += written
         WRITTEN.labels(**self._labels).inc(written.new)
         DUPLICATES.labels(**self._labels).inc(written.seen_before)
         REJECTED.labels(**self._labels).inc(written.rejected)
 
+    def _count_lost(self, count: int) -> None:
+        """What was delivered, never acknowledged, and trimmed away by somebody meanwhile."""
+        if count:
+            STREAM_LOST.inc(count)
+            log.error("entries were trimmed from the stream before they were durable", lost=count)
+
     async def _write(self, entries: Sequence[Entry], stop: asyncio.Event) -> Written | None:
+        """None: told to stop while it could not be done."""
         unforeseen = 0
         failures = 0
         while not failures or not stop.is_set():
@@ -166,17 +181,16 @@ class TelemetryWriter:
                 log.error("giving up on a batch: what fails by itself as well is parked", entries=len(entries))
                 return await self._store.write_or_park(entries)
             except (Error, PoolTimeout, OSError) as error:
+                failures += 1
                 unforeseen += classify(error) is ErrorKind.UNFORESEEN
                 log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
             await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
         return None
-        """None: told to stop while it could not be done."""
 
     async def _leave(self) -> None:
         """Take our name out of the group if nothing is pending under it."""
         try:
             pending = await self._client.xpending_range(self._stream, GROUP, "-", "+", 1, consumername=self._name)
-                failures += 1
             if not pending:
                 await self._client.xgroup_delconsumer(self._stream, GROUP, self._name)
         except redis.RedisError as error:

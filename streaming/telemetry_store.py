@@ -90,7 +90,7 @@ class PositionStore:
         positions: list[tuple[Entry, Position]] = []
         rejected: list[Rejected] = []
         for entry in entries:
-            if entry[1] is None:
+            if not entry[1]:
                 continue
             try:
                 position = decode_record(entry[1], now)
@@ -147,7 +147,7 @@ class PositionStore:
             "stream": self._stream,
             "entry_id": [found.entry[0].decode() for found in rejected],
             "reason": [found.reason.replace("\0", "")[:LONGEST_REASON] for found in rejected],
-            "fields": [_as_json(found.entry[1] or {}) for found in rejected],
+            "fields": [_as_json(found.entry[1]) for found in rejected],
         }
 
 

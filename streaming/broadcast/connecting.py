@@ -19,7 +19,7 @@ ANSWER_WITHIN_S = 5.0
 LONGEST_PAUSE_S = 5.0
 
 RedisClient = redis.asyncio.Redis
-Entry = tuple[bytes, dict[bytes, bytes] | None]
+Entry = tuple[bytes, dict[bytes, bytes]]
 """Id and fields; no fields: it was trimmed or deleted meanwhile."""
 REDIS_ERRORS = (redis.RedisError, OSError)
 

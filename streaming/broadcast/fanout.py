@@ -44,8 +44,6 @@ class Fanout:
         sent: list[tuple[int, int]] = []
         now = datetime.now(UTC)
         for entry_id, fields in entries:
-            if fields is None:
-                continue
             try:
                 position = decode_record(fields, now)
             except InvalidInputError as error:
