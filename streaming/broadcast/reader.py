@@ -25,8 +25,11 @@ log = get_logger(__name__)
 STALE_AFTER_S = 10.0
 """After an outage longer than this, what piled up is no longer live: it is skipped."""
 SILENT_AFTER_S = 10.0
+"""Beyond the wait of one read."""
 REAP_AFTER_MS = 60_000
-"""A group whose consumers have not asked for anything in this time is a dead instance's."""
+"""A group whose consumers have not asked for anything in this time is a dead instance's: a live one asks again after
+LIVE_BROADCAST_BATCH_BLOCK_MS, at most half of this.
+"""
 UPKEEP_EVERY_S = 1.0
 REAP_EVERY_S = 30.0
 NEWEST = "$"
@@ -38,7 +41,7 @@ local reaped = {}
 if redis.call('EXISTS', KEYS[1]) == 0 then return reaped end
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local name = row[2]
-    if string.sub(name, 1, #ARGV[1]) == ARGV[1] then
+    if string.sub(name, 1, #ARGV[1]) == ARGV[1] and name ~= ARGV[3] then
         local consumers = redis.call('XINFO', 'CONSUMERS', KEYS[1], name)
         local dead = #consumers > 0
         for _, consumer in ipairs(consumers) do
@@ -82,7 +85,7 @@ class StreamReader:
     def problem(self) -> str:
         """Why the instance is not to be called healthy; empty: it is."""
         silence_s = time.monotonic() - self._read_at
-        if silence_s > SILENT_AFTER_S:
+        if silence_s > self._settings.live_broadcast_batch_block_ms / 1000 + SILENT_AFTER_S:
             return f"nothing could be read from Redis for {silence_s:.0f} s" if self.reading.is_set() else "starting"
         return ""
 
@@ -113,9 +116,11 @@ class StreamReader:
                         )
                         failures = 0
                         self._read_at = time.monotonic()
-                        if answer:
-                            self._broadcast(entries_of(answer))
-                        if settings.live_broadcast_tick_ms:
+                        entries = entries_of(answer)
+                        if entries:
+                            self._broadcast(entries)
+                        # A full batch: more of them wait already, and a pause for each would be all that we do.
+                        if settings.live_broadcast_tick_ms and len(entries) < settings.live_broadcast_batch_size:
                             await asyncio.sleep(settings.live_broadcast_tick_ms / 1000)
                 except REDIS_ERRORS as error:
                     failures += 1
@@ -159,7 +164,9 @@ class StreamReader:
 
     async def reap(self, client: RedisClient) -> None:
         """Destroy the groups of instances that are gone."""
-        reaped: list[bytes] = await client.eval(REAP, 1, self._stream, self._prefix, str(self._reap_after_ms))
+        reaped: list[bytes] = await client.eval(
+            REAP, 1, self._stream, self._prefix, str(self._reap_after_ms), self.group
+        )
         if reaped:
             log.info("groups of dead instances removed", groups=[name.decode() for name in reaped])
 
