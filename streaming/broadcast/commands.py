@@ -53,6 +53,10 @@ def handle(hub: Hub, connection: "Connection", text: bytes) -> None:
         refuse(connection, "bad_json", f"a message is a JSON object: {error}")
         return
     if isinstance(command, Authenticate):
+    if isinstance(command, Authenticate) and hub.settings.live_auth == "off":
+        # Whoever brings a token is not refused what everybody else gets.
+        connection.outbox.reply(message_frame(type="authenticated"))
+        return
         authenticate(hub, connection, command.token)
         return
     if connection.grant is None and isinstance(command, Subscribe) and command.token:
