@@ -32,6 +32,7 @@ LIVE_BROADCAST_BATCH_BLOCK_MS, at most half of this.
 """
 UPKEEP_EVERY_S = 1.0
 REAP_EVERY_S = 30.0
+FORGET_EVERY_S = 3600.0
 NEWEST = "$"
 
 # In one step: between the look and the removal its instance might come back. A group without consumers is left alone,
@@ -151,6 +152,7 @@ class StreamReader:
 
     async def _look_after_redis(self) -> None:
         reap_at = 0.0
+        forget_at = time.monotonic() + FORGET_EVERY_S  # the first time it is done on loading
         async with open_redis(self._settings) as client:
             while not being_cancelled():
                 try:
@@ -158,6 +160,9 @@ class StreamReader:
                     if time.monotonic() >= reap_at:
                         await self.reap(client)
                         reap_at = time.monotonic() + REAP_EVERY_S
+                    if time.monotonic() >= forget_at:
+                        await self._last_positions.forget_old(client)
+                        forget_at = time.monotonic() + FORGET_EVERY_S
                 except REDIS_ERRORS as error:
                     log.warning("last positions are not saved for now", error=str(error))
                 await asyncio.sleep(UPKEEP_EVERY_S)

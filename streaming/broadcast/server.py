@@ -75,7 +75,7 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     instance = instance_id(settings)
     participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
     topics = TopicRegistry(settings.live_topics_warning)
-    last_positions = LastPositions(settings.redis_telemetry_stream)
+    last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
     fanout = Fanout(instance, participants, topics, last_positions)
     reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
 
