@@ -24,11 +24,13 @@ async def reading(stream: Stream, **changes: object) -> AsyncIterator[list[int]]
     settings = stream.settings.model_copy(update=changes)
     reader = StreamReader(settings, "me", LastPositions(stream.name), lambda entries: sizes.append(len(entries)))
     task = asyncio.create_task(reader.run())
-    await reader.reading.wait()
-    yield sizes
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    try:
+        await reader.reading.wait()
+        yield sizes
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 async def until_read(sizes: list[int], count: int, *, within_s: float = 20.0) -> None:
