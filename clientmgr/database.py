@@ -16,6 +16,16 @@ from clientmgr.settings import Settings
 # A backend that has touched thousands of tenant schemas has cached them all (165 MB after 2,000): renew it at times.
 CONNECTION_LIFETIME_S = 1800.0
 
+# A host that is gone without a word is given up after half a minute: by probes while we wait for it, by the limit if it
+# does not even acknowledge what we send. By default the kernel takes two hours, or a quarter of one. libpq passes over
+# them where the connection is no TCP, and where the system has no such thing.
+NOTICE_SILENT_HOSTS = {
+    "keepalives_idle": 15,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+}
+
 
 class Role(enum.StrEnum):
     """The database roles. Work runs as the least of them that can do it."""
@@ -58,7 +68,7 @@ class Database:
         params["options"] = " ".join(filter(None, options)) or None
         params.setdefault("application_name", self.application_name)
         params.setdefault("connect_timeout", 10)
-        return make_conninfo(**params)
+        return make_conninfo(**{**NOTICE_SILENT_HOSTS, **params})
 
     def connect(self, role: Role, *, autocommit: bool = False) -> Connection[tuple[Any, ...]]:
         return psycopg.connect(self.conninfo(role), autocommit=autocommit)
@@ -86,13 +96,15 @@ class Database:
         *,
         size: int,
         min_size: int = 0,
+        timeout_s: float = 30.0,
         configure: Callable[[AsyncConnection[Any]], Awaitable[None]] | None = None,
     ) -> AsyncConnectionPool:
-        """A pool, not yet open: use it as `async with`."""
+        """A pool, not yet open: use it as `async with`. Who waits longer than `timeout_s` for a connection fails."""
         return AsyncConnectionPool(
             self.conninfo(role),
             min_size=min_size,
             max_size=size,
+            timeout=timeout_s,
             max_lifetime=CONNECTION_LIFETIME_S,
             check=AsyncConnectionPool.check_connection,
             configure=configure,

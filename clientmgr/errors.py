@@ -7,7 +7,12 @@ import enum
 from typing import Final
 
 TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
-TRANSIENT_SQLSTATES: Final = frozenset({"55P03"})  # lock_not_available
+TRANSIENT_SQLSTATES: Final = frozenset(
+    {
+        "25006",  # read_only_sql_transaction: after a fail-over, a server that is no longer the one to write to
+        "55P03",  # lock_not_available
+    }
+)
 PERMANENT_SQLSTATE_CLASSES: Final = frozenset({"22", "23"})
 
 # gRPC status names (google-api-core and grpcio spell them alike) and AWS error codes that ask us to come back later.
@@ -107,6 +112,11 @@ def classify(error: BaseException) -> ErrorKind:
 def is_permanent(error: BaseException) -> bool:
     """Whether trying again is pointless; everything else is worth another attempt."""
     return classify(error) is ErrorKind.PERMANENT
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the error says nothing about the work itself: the same can succeed later."""
+    return classify(error) is ErrorKind.TRANSIENT
 
 
 def _classify_sqlstate(sqlstate: str) -> ErrorKind:

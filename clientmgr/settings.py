@@ -308,13 +308,16 @@ class Settings(BaseSettings):
         100, ge=1, le=10_000, description="Records that a broadcast instance reads at a time."
     )
     live_broadcast_batch_block_ms: int = Field(
-        1000, ge=1, le=60_000, description="Longest wait of one read when the stream is quiet."
+        1000,
+        ge=1,
+        le=30_000,  # neighbours take an instance that asks for nothing in a minute for dead
+        description="Longest wait of one read when the stream is quiet.",
     )
     live_broadcast_tick_ms: int = Field(
         0,
         ge=0,
         le=1000,
-        description="Collect records for this long before they are sent: less CPU, more lag. 0: at once.",
+        description="Pause for this long after a batch that was not full: less CPU, more lag. 0: no pause.",
     )
     live_device_event_refresh_ms: int = Field(
         30_000,

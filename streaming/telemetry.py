@@ -4,7 +4,6 @@ Writers share the consumer group `processor`. What one of them leaves behind una
 """
 
 import asyncio
-import itertools
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -31,7 +30,7 @@ from streaming.broadcast.connecting import (
     wait_for_stop,
 )
 from streaming.failures import backoff_s
-from streaming.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, WRITTEN
+from streaming.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, STREAM_LOST, WRITTEN
 from streaming.telemetry_store import PositionStore, Written
 from streaming.telemetry_upkeep import StreamUpkeep
 
@@ -40,6 +39,8 @@ log = get_logger(__name__)
 NAME = "telemetry-writer"
 GROUP = "processor"
 BLOCK_MS = 1000
+CONNECTION_WITHIN_S = 5.0
+"""Of the database. Longer, and a writer that is told to stop in an outage would be killed for not stopping."""
 FROM_THE_START = "0"
 NEW = ">"
 
@@ -59,14 +60,15 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
     """Write positions until `stop` is set or, in burst mode, until the stream has no more."""
     database = Database.from_settings(settings)
     client = open_redis(settings, blocking=True)
-    pool = database.pool_async(Role.WRITER, size=2)
+    pool = database.pool_async(Role.WRITER, size=2, timeout_s=CONNECTION_WITHIN_S)
     async with client, pool:
         name = instance_id(settings)
         store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
-        writer = TelemetryWriter(settings, client, store, name)
+        upkeep = StreamUpkeep(settings, store, GROUP)
+        writer = TelemetryWriter(settings, client, store, upkeep, name)
         done = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(StreamUpkeep(settings, store, GROUP).run(done))
+            tasks.create_task(upkeep.run(done))
             log.info("daemon started", daemon=NAME, consumer=name, burst=burst)
             try:
                 await writer.run(stop, burst=burst)
@@ -80,10 +82,13 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
 class TelemetryWriter:
     """One consumer of the group."""
 
-    def __init__(self, settings: Settings, client: RedisClient, store: PositionStore, name: str) -> None:
+    def __init__(
+        self, settings: Settings, client: RedisClient, store: PositionStore, upkeep: StreamUpkeep, name: str
+    ) -> None:
         self._settings = settings
         self._client = client
         self._store = store
+        self._upkeep = upkeep
         self._name = name
         self._stream = settings.redis_telemetry_stream
         self._labels = {"instance_id": name}
@@ -96,6 +101,8 @@ class TelemetryWriter:
         while not stop.is_set():
             try:
                 await ensure_group(self._client, self._stream, GROUP, FROM_THE_START)
+                # What was lost while nobody read can't be seen any more once somebody does.
+                await self._upkeep.measure(self._client)
                 await self._take_up_own(stop)
                 await self._read_on(stop, burst=burst)
                 await self._leave()
@@ -136,6 +143,7 @@ class TelemetryWriter:
             self._stream, GROUP, self._name, idle_ms, count=self._settings.telemetry_batch_size
         )
         entries: list[Entry] = list(answer[1])
+        self._count_lost(len(answer[2]))
         if entries:
             CLAIMED.labels(**self._labels).inc(len(entries))
             log.info("taking over what a consumer left behind", entries=len(entries))
@@ -150,24 +158,32 @@ class TelemetryWriter:
         if written is None:
             return
         await self._client.xack(self._stream, GROUP, *(entry_id for entry_id, _ in entries))
+        self._count_lost(sum(not fields for _, fields in entries))
         self.total += written
         WRITTEN.labels(**self._labels).inc(written.new)
         DUPLICATES.labels(**self._labels).inc(written.seen_before)
         REJECTED.labels(**self._labels).inc(written.rejected)
 
+    def _count_lost(self, count: int) -> None:
+        """What was delivered, never acknowledged, and trimmed away by somebody meanwhile."""
+        if count:
+            STREAM_LOST.inc(count)
+            log.error("entries were trimmed from the stream before they were durable", lost=count)
+
     async def _write(self, entries: Sequence[Entry], stop: asyncio.Event) -> Written | None:
+        """None: told to stop while it could not be done."""
         unforeseen = 0
-        for failures in itertools.count(1):
+        failures = 0
+        while not failures or not stop.is_set():
             try:
-                return await self._store.write(entries)
+                if unforeseen < self._settings.broker_max_attempts:
+                    return await self._store.write(entries)
+                log.error("giving up on a batch: what fails by itself as well is parked", entries=len(entries))
+                return await self._store.write_or_park(entries)
             except (Error, PoolTimeout, OSError) as error:
+                failures += 1
                 unforeseen += classify(error) is ErrorKind.UNFORESEEN
                 log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
-                if unforeseen >= self._settings.broker_max_attempts:
-                    log.error("giving up on a batch: it is parked", entries=len(entries))
-                    return await self._store.park(entries, str(error))
-            if stop.is_set():
-                return None
             await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
         return None
 

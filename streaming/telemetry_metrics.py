@@ -13,7 +13,7 @@ CLAIMED = Counter("processor_telemetry_claimed_total", "Entries taken over from 
 STREAM_LENGTH = Gauge("processor_telemetry_stream_length", "Entries in the stream.")
 STREAM_LAG = Gauge("processor_telemetry_stream_lag", "Entries that the durable group has not read. NaN: not known.")
 STREAM_PENDING = Gauge("processor_telemetry_stream_pending", "Entries read and not yet durable.")
-STREAM_LOST = Gauge(
-    "processor_telemetry_stream_lost",
-    "Unread entries that somebody else trimmed away (lag beyond length): lost unless this is 0.",
+STREAM_LOST = Counter(
+    "processor_telemetry_stream_lost_total",
+    "Entries that somebody else trimmed away before they were durable. Every writer counts those that it sees missing.",
 )

@@ -1,6 +1,6 @@
 """Positions into PostgreSQL: a batch in one statement, partitions by day, what can't be kept parked with its reason."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
@@ -8,7 +8,7 @@ import msgspec
 from psycopg import Error, errors
 from psycopg_pool import AsyncConnectionPool
 
-from clientmgr.errors import InvalidInputError, is_permanent
+from clientmgr.errors import InvalidInputError, is_permanent, is_transient
 from clientmgr.logs import get_logger
 from clientmgr.sqlfiles import named_queries
 from streaming.broadcast.connecting import Entry
@@ -58,15 +58,15 @@ class PositionStore:
             if not is_permanent(error):
                 raise
             log.warning("a batch was refused, writing its records one by one", error=str(error).strip())
-        # A partition that somebody dropped is a reason as well.
-        self._known_days.clear()
-        written = await self._write([], rejected)
-        for entry, position in positions:
-            written += await self._write_alone(entry, position)
-        return written
+        return await self._write_one_by_one(positions, rejected, is_permanent)
 
-    async def park(self, entries: Sequence[Entry], reason: str) -> Written:
-        return await self._write([], [Rejected(entry, reason) for entry in entries])
+    async def write_or_park(self, entries: Sequence[Entry]) -> Written:
+        """The last resort for a batch that keeps failing: what fails by itself too is parked, whatever the reason.
+
+        An outage is no fault of a record's: it is raised, and nothing is parked for it.
+        """
+        positions, rejected = self._decode(entries)
+        return await self._write_one_by_one(positions, rejected, lambda error: not is_transient(error))
 
     async def tidy(self, now: datetime) -> None:
         """Make the next days' partitions, drop those whose time is over."""
@@ -90,7 +90,7 @@ class PositionStore:
         positions: list[tuple[Entry, Position]] = []
         rejected: list[Rejected] = []
         for entry in entries:
-            if entry[1] is None:
+            if not entry[1]:
                 continue
             try:
                 position = decode_record(entry[1], now)
@@ -115,13 +115,25 @@ class PositionStore:
                 await connection.execute(_QUERIES["reject"], self._parked(rejected))
         return Written(new, len(positions) - new, len(rejected))
 
-    async def _write_alone(self, entry: Entry, position: Position) -> Written:
-        try:
-            return await self._write([(entry, position)], [])
-        except Error as error:
-            if not is_permanent(error):
-                raise
-            return await self._write([], [Rejected(entry, str(error).strip())])
+    async def _write_one_by_one(
+        self,
+        positions: Sequence[tuple[Entry, Position]],
+        rejected: Sequence[Rejected],
+        is_hopeless: Callable[[Error], bool],
+    ) -> Written:
+        # A partition that somebody dropped is a reason as well.
+        self._known_days.clear()
+        written = Written()
+        refused = list(rejected)
+        for entry, position in positions:
+            try:
+                written += await self._write([(entry, position)], [])
+            except Error as error:
+                if not is_hopeless(error):
+                    raise
+                refused.append(Rejected(entry, str(error).strip()))
+        # Last: if they can't be parked, the others are durable nevertheless.
+        return written + await self._write([], refused)
 
     async def _ensure_days(self, days: set[date]) -> None:
         missing = sorted(days - self._known_days)
@@ -135,7 +147,7 @@ class PositionStore:
             "stream": self._stream,
             "entry_id": [found.entry[0].decode() for found in rejected],
             "reason": [found.reason.replace("\0", "")[:LONGEST_REASON] for found in rejected],
-            "fields": [_as_json(found.entry[1] or {}) for found in rejected],
+            "fields": [_as_json(found.entry[1]) for found in rejected],
         }
 
 

@@ -11,6 +11,7 @@ from psycopg_pool import PoolTimeout
 from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from streaming.broadcast.connecting import REDIS_ERRORS, RedisClient, open_redis, wait_for_stop
+from streaming.telemetry_losses import StreamLosses
 from streaming.telemetry_metrics import STREAM_LAG, STREAM_LENGTH, STREAM_LOST, STREAM_PENDING
 from streaming.telemetry_store import PositionStore
 
@@ -43,40 +44,62 @@ class StreamUpkeep:
         self._store = store
         self._stream = settings.redis_telemetry_stream
         self._group = group
+        self._losses = StreamLosses()
+        self._measuring = asyncio.Lock()  # one look after the other: losses are told by comparing them
+        self._tidy_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
-        tidy_at = 0.0
         async with open_redis(self._settings) as client:
             while not stop.is_set():
+                # Each by itself: a database that is away is when the stream most needs to be watched.
                 try:
-                    if time.monotonic() >= tidy_at:
-                        await self._store.tidy(datetime.now(UTC))
-                        tidy_at = time.monotonic() + TIDY_EVERY_S
                     await self.look_after_stream(client)
-                except (*REDIS_ERRORS, Error, PoolTimeout) as error:
+                except REDIS_ERRORS as error:
                     log.warning("upkeep of the stream failed, next time perhaps", error=str(error).strip())
+                try:
+                    await self._tidy_when_due()
+                except (Error, PoolTimeout, OSError) as error:
+                    log.warning("upkeep of the positions failed, next time perhaps", error=str(error).strip())
                 await wait_for_stop(stop, LOOK_EVERY_S)
 
     async def look_after_stream(self, client: RedisClient) -> None:
         """One look: tell how far behind the group is, trim behind it, forget consumers that have long gone."""
-        group = await self._group_info(client)
-        if group is None:
+        last_delivered = await self.measure(client)
+        if last_delivered is None:
             return
-        length = await client.xlen(self._stream)
-        lag = group["lag"]
+        # After the group: what it has delivered since is newer than what is trimmed below.
+        await self._trim(client, last_delivered)
+        await client.eval(FORGET_CONSUMERS, 1, self._stream, self._group, str(FORGET_CONSUMERS_AFTER_MS))
+
+    async def measure(self, client: RedisClient) -> str | None:
+        """Tell how far behind the group is and what it has lost. The last entry delivered to it; None: no group."""
+        async with self._measuring:
+            if not await client.exists(self._stream):
+                return None
+            async with client.pipeline(transaction=True) as pipeline:
+                pipeline.xinfo_stream(self._stream)
+                pipeline.xinfo_groups(self._stream)
+                stream, groups = await pipeline.execute()
+            group = next((found for found in groups if _text(found["name"]) == self._group), None)
+            if group is None:
+                return None
+            self._tell(stream, group)
+            return _text(group["last-delivered-id"])
+
+    def _tell(self, stream: dict[str, Any], group: dict[str, Any]) -> None:
+        added, length, lag = stream["entries-added"], stream["length"], group["lag"]
         STREAM_LENGTH.set(length)
         STREAM_PENDING.set(group["pending"])
         STREAM_LAG.set(float("nan") if lag is None else lag)
-        STREAM_LOST.set(0 if lag is None else max(0, lag - length))
-        # After the group: what it has delivered since is newer than what is trimmed below.
-        await self._trim(client, _text(group["last-delivered-id"]))
-        await client.eval(FORGET_CONSUMERS, 1, self._stream, self._group, str(FORGET_CONSUMERS_AFTER_MS))
+        lost = self._losses.newly_lost(added=added, length=length, read=group["entries-read"])
+        if lost:
+            STREAM_LOST.inc(lost)
+            log.error("entries were trimmed from the stream before they were read", lost=lost)
 
-    async def _group_info(self, client: RedisClient) -> dict[str, Any] | None:
-        if not await client.exists(self._stream):
-            return None
-        groups: list[dict[str, Any]] = await client.xinfo_groups(self._stream)
-        return next((group for group in groups if _text(group["name"]) == self._group), None)
+    async def _tidy_when_due(self) -> None:
+        if time.monotonic() >= self._tidy_at:
+            await self._store.tidy(datetime.now(UTC))
+            self._tidy_at = time.monotonic() + TIDY_EVERY_S
 
     async def _trim(self, client: RedisClient, last_delivered: str) -> None:
         """Nothing goes that is not durable: neither unread nor pending entries, nor young ones that others may want."""

@@ -17,9 +17,11 @@ from clientmgr.settings import Settings
 
 ANSWER_WITHIN_S = 5.0
 LONGEST_PAUSE_S = 5.0
+SILENT_FOR_S = 30
+"""A host that is gone without a word is given up after this time."""
 
 RedisClient = redis.asyncio.Redis
-Entry = tuple[bytes, dict[bytes, bytes] | None]
+Entry = tuple[bytes, dict[bytes, bytes]]
 """Id and fields; no fields: it was trimmed or deleted meanwhile."""
 REDIS_ERRORS = (redis.RedisError, OSError)
 
@@ -33,16 +35,31 @@ def open_redis(settings: Settings, *, blocking: bool = False) -> RedisClient:
     """A client whose errors are the caller's to handle: retries inside it would hide an outage from the loop around.
 
     One that reads for ever (`blocking`) has no timeout of its own: redis-py makes a task and two timers for it at each
-    call, which costs more than the call. Its keep-alive probes find out about a server that is silently gone.
+    call, which costs more than the call. The kernel finds out about a server that is silently gone.
     """
     if not settings.redis_url:
         raise SettingsError("REDIS_URL: not set, and no embedded stack is running; live positions come from Redis")
+    only_tcp: dict[str, Any] = {"socket_keepalive_options": _kept_alive()}
     return redis.asyncio.Redis.from_url(
         settings.redis_url,
         socket_timeout=None if blocking else ANSWER_WITHIN_S,
         socket_connect_timeout=ANSWER_WITHIN_S,
         retry=Retry(NoBackoff(), 0),
+        **({} if settings.redis_url.startswith("unix:") else only_tcp),
     )
+
+
+def _kept_alive() -> dict[int, int]:
+    """Probes for a connection that waits, and a limit for one whose request is not even acknowledged: there the kernel
+    would go on for a quarter of an hour, and probe nothing meanwhile. As far as the system has them.
+    """
+    wanted = {
+        "TCP_KEEPIDLE": SILENT_FOR_S // 2,
+        "TCP_KEEPINTVL": SILENT_FOR_S // 6,
+        "TCP_KEEPCNT": 3,
+        "TCP_USER_TIMEOUT": SILENT_FOR_S * 1000,
+    }
+    return {getattr(socket, name): value for name, value in wanted.items() if hasattr(socket, name)}
 
 
 async def ensure_group(client: RedisClient, stream: str, group: str, start: str) -> None:

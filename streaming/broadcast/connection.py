@@ -29,6 +29,10 @@ WEBSOCKET_PATH = "/ws"
 HANDSHAKE_WITHIN_S = 10.0
 TOKEN_WITHIN_S = 10.0
 ABORT_AFTER_S = 1.0
+SPARE_CONNECTIONS = 128
+"""Beyond LIVE_WS_MAX_CONNECTIONS: for plain HTTP, and for those who are told that there are too many already. Whoever
+comes after them is cut off unheard, or connections that never say anything would take every open file there is.
+"""
 LARGEST_FRAME = 65_536
 """Beyond LIVE_WS_MAX_FRAME_BYTES a client gets an error; beyond this it is closed with 1009, unread."""
 
@@ -42,7 +46,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._protocol = ServerProtocol(max_size=LARGEST_FRAME, logger=_quiet)
-        self._fragments: list[bytes] = []
+        self._text: bytearray | None = None  # what has come of a message in fragments; websockets limits its size
         self._closing = False
         self._abort: asyncio.TimerHandle | None = None
         self._opened_at = self._heard_at = self._pinged_at = hub.loop.time()
@@ -63,6 +67,10 @@ class Connection(asyncio.Protocol):
         )
         hub.transports.add(self)
         hub.everybody_left.clear()
+        if len(hub.transports) > hub.settings.live_ws_max_connections + SPARE_CONNECTIONS:
+            REFUSED.labels(CloseCode.ABNORMAL_CLOSURE).inc()
+            self._closing = True
+            self._cut_off()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
@@ -195,17 +203,17 @@ class Connection(asyncio.Protocol):
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
-            self._fragments = [bytes(frame.data)]
-        elif frame.opcode is Opcode.CONT:
-            self._fragments.append(bytes(frame.data))
+            self._text = bytearray(frame.data)
+        elif frame.opcode is Opcode.CONT and self._text is not None:
+            self._text += frame.data
         elif frame.opcode is Opcode.BINARY:
             commands.refuse(self, "bad_json", "a message is text")
             return
         else:
-            return  # pings and closes are answered already, pongs count as a sign of life
+            # Pings and closes are answered already, pongs count as a sign of life; the rest of a binary message.
+            return
         if frame.fin:
-            text = b"".join(self._fragments)
-            self._fragments = []
+            text, self._text = bytes(self._text), None
             commands.handle(self._hub, self, text)
 
     def _flush(self) -> None:

@@ -44,8 +44,6 @@ class Fanout:
         sent: list[tuple[int, int]] = []
         now = datetime.now(UTC)
         for entry_id, fields in entries:
-            if fields is None:
-                continue
             try:
                 position = decode_record(fields, now)
             except InvalidInputError as error:
@@ -67,7 +65,7 @@ class Fanout:
                     batch = batches.get(event)
                     if batch is None:
                         batch = batches[event] = TopicBatch(topic)
-                    batch.add(position.device_id, position_frame(topic.position_start, body))
+                    batch.add(position.device_id, ts, position_frame(topic.position_start, body))
             if watched:
                 sent.append((int(entry_id.partition(b"-")[0]), ts))
         self._records.inc(len(entries))

@@ -37,7 +37,7 @@ class Outbox:
         self._conflated = conflated
         self._too_slow = too_slow
         self._clock = clock
-        self._waiting: dict[Key, bytes] = {}
+        self._waiting: dict[Key, tuple[int, bytes]] = {}  # with the time of the fix
         self._waiting_bytes = 0
         self._straight = True  # what is sent goes to the transport: asked for every frame, so kept rather than derived
         self._full = False  # the transport takes no more
@@ -123,7 +123,7 @@ class Outbox:
     def forget(self, event: str) -> None:
         """Drop what waits of an event that is no longer watched."""
         for key in [key for key in self._waiting if key[0] == event]:
-            self._waiting_bytes -= len(self._waiting.pop(key))
+            self._waiting_bytes -= len(self._waiting.pop(key)[1])
 
     def close(self) -> None:
         """Drop what waits; nothing more is taken."""
@@ -133,23 +133,28 @@ class Outbox:
         self._waiting_bytes = 0
 
     def _keep(self, batch: TopicBatch) -> None:
-        """The newest frame takes its predecessor's place in the line, so that every device gets its turn."""
-        for key, frame in batch.frames:
+        """The newest fix takes its predecessor's place in the line, so that every device gets its turn.
+
+        Newest by its own time: what a device sends late, from when it was offline, does not replace where it is now.
+        """
+        for key, ts, frame in batch.frames:
             before = self._waiting.get(key)
             if before is not None:
-                self._waiting_bytes -= len(before)
                 self._conflated.inc()
-            self._waiting[key] = frame
+                if before[0] > ts:
+                    continue
+                self._waiting_bytes -= len(before[1])
+            self._waiting[key] = (ts, frame)
             self._waiting_bytes += len(frame)
 
     def _next_chunk(self) -> bytes:
         taken: list[Key] = []
         size = 0
-        for key, frame in self._waiting.items():
+        for key, (_, frame) in self._waiting.items():
             taken.append(key)
             size += len(frame)
             if size >= CHUNK:
                 break
-        chunk = b"".join([self._waiting.pop(key) for key in taken])
+        chunk = b"".join([self._waiting.pop(key)[1] for key in taken])
         self._waiting_bytes -= len(chunk)
         return chunk

@@ -19,6 +19,8 @@ BETWEEN_REFRESHES_S = 0.2
 """Many changes in a row are read together."""
 RECONNECT_S = 1.0
 STATEMENT_TIMEOUT_MS = 20_000
+READ_WITHIN_S = 40.0
+"""Longer than a server needs to tell of its own timeouts: after this nobody is there any more."""
 _QUERIES = named_queries("live/queries/participants.sql")
 
 
@@ -63,11 +65,13 @@ class Participants:
     async def _refresh(self) -> None:
         started = time.perf_counter()
         try:
-            # In a thread: a large map takes a while to build, and positions must not wait for it.
-            self._events, self._devices = await asyncio.to_thread(self._read)
+            async with asyncio.timeout(READ_WITHIN_S):
+                # In a thread: a large map takes a while to build, and positions must not wait for it.
+                self._events, self._devices = await asyncio.to_thread(self._read)
         except (psycopg.Error, OSError) as error:
             MAP_FAILURES.inc()
-            log.warning("who takes part could not be read; going by what was known", error=str(error).strip())
+            reason = str(error).strip() or type(error).__name__
+            log.warning("who takes part could not be read; going by what was known", error=reason)
             return
         MAP_REFRESH.observe((time.perf_counter() - started) * 1000)
         MAP_REFRESHED_AT.set_to_current_time()

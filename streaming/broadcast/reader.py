@@ -25,10 +25,14 @@ log = get_logger(__name__)
 STALE_AFTER_S = 10.0
 """After an outage longer than this, what piled up is no longer live: it is skipped."""
 SILENT_AFTER_S = 10.0
+"""Beyond the wait of one read."""
 REAP_AFTER_MS = 60_000
-"""A group whose consumers have not asked for anything in this time is a dead instance's."""
+"""A group whose consumers have not asked for anything in this time is a dead instance's: a live one asks again after
+LIVE_BROADCAST_BATCH_BLOCK_MS, at most half of this.
+"""
 UPKEEP_EVERY_S = 1.0
 REAP_EVERY_S = 30.0
+FORGET_EVERY_S = 3600.0
 NEWEST = "$"
 
 # In one step: between the look and the removal its instance might come back. A group without consumers is left alone,
@@ -38,7 +42,7 @@ local reaped = {}
 if redis.call('EXISTS', KEYS[1]) == 0 then return reaped end
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
     local name = row[2]
-    if string.sub(name, 1, #ARGV[1]) == ARGV[1] then
+    if string.sub(name, 1, #ARGV[1]) == ARGV[1] and name ~= ARGV[3] then
         local consumers = redis.call('XINFO', 'CONSUMERS', KEYS[1], name)
         local dead = #consumers > 0
         for _, consumer in ipairs(consumers) do
@@ -82,7 +86,7 @@ class StreamReader:
     def problem(self) -> str:
         """Why the instance is not to be called healthy; empty: it is."""
         silence_s = time.monotonic() - self._read_at
-        if silence_s > SILENT_AFTER_S:
+        if silence_s > self._settings.live_broadcast_batch_block_ms / 1000 + SILENT_AFTER_S:
             return f"nothing could be read from Redis for {silence_s:.0f} s" if self.reading.is_set() else "starting"
         return ""
 
@@ -113,9 +117,11 @@ class StreamReader:
                         )
                         failures = 0
                         self._read_at = time.monotonic()
-                        if answer:
-                            self._broadcast(entries_of(answer))
-                        if settings.live_broadcast_tick_ms:
+                        entries = entries_of(answer)
+                        if entries:
+                            self._broadcast(entries)
+                        # A full batch: more of them wait already, and a pause for each would be all that we do.
+                        if settings.live_broadcast_tick_ms and len(entries) < settings.live_broadcast_batch_size:
                             await asyncio.sleep(settings.live_broadcast_tick_ms / 1000)
                 except REDIS_ERRORS as error:
                     failures += 1
@@ -146,6 +152,7 @@ class StreamReader:
 
     async def _look_after_redis(self) -> None:
         reap_at = 0.0
+        forget_at = time.monotonic() + FORGET_EVERY_S  # the first time it is done on loading
         async with open_redis(self._settings) as client:
             while not being_cancelled():
                 try:
@@ -153,13 +160,18 @@ class StreamReader:
                     if time.monotonic() >= reap_at:
                         await self.reap(client)
                         reap_at = time.monotonic() + REAP_EVERY_S
+                    if time.monotonic() >= forget_at:
+                        await self._last_positions.forget_old(client)
+                        forget_at = time.monotonic() + FORGET_EVERY_S
                 except REDIS_ERRORS as error:
                     log.warning("last positions are not saved for now", error=str(error))
                 await asyncio.sleep(UPKEEP_EVERY_S)
 
     async def reap(self, client: RedisClient) -> None:
         """Destroy the groups of instances that are gone."""
-        reaped: list[bytes] = await client.eval(REAP, 1, self._stream, self._prefix, str(self._reap_after_ms))
+        reaped: list[bytes] = await client.eval(
+            REAP, 1, self._stream, self._prefix, str(self._reap_after_ms), self.group
+        )
         if reaped:
             log.info("groups of dead instances removed", groups=[name.decode() for name in reaped])
 

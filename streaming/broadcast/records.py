@@ -95,6 +95,8 @@ def decode_record(fields: Fields, now: datetime) -> Position:
         raise InvalidInputError("device_id", f"1 to {MAX_ID_LENGTH} characters", device_id)
     fixed_at = _time(_text(fields, b"ts"), now)
     codec = _text(fields, b"codec") if b"codec" in fields else None
+    if codec is not None and "\0" in codec:
+        raise InvalidInputError("codec", "text without NUL characters, which PostgreSQL can't keep", codec)
     payload = _payload(fields)
     if payload.deviceId is not None and payload.deviceId != device_id:
         raise InvalidInputError("payload.deviceId", f"the entry's device_id, {device_id}", payload.deviceId)

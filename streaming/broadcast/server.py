@@ -17,7 +17,7 @@ from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings
 from streaming.broadcast.connecting import instance_id
-from streaming.broadcast.connection import Connection
+from streaming.broadcast.connection import SPARE_CONNECTIONS, Connection
 from streaming.broadcast.fanout import Fanout
 from streaming.broadcast.hub import Hub
 from streaming.broadcast.last_positions import LastPositions
@@ -34,6 +34,8 @@ LOOK_EVERY_S = 1.0
 GOODBYE_WITHIN_S = 2.0
 MAP_WITHIN_S = 5.0
 BACKLOG = 1024
+OTHER_FILES = 128
+"""Redis, PostgreSQL, logs, and whatever libraries open."""
 SEND_BUFFER = 64 * 1024
 """Of the kernel, per connection. By default it would take minutes of positions from us for a client that is gone."""
 UNSENT_IN_KERNEL = 8 * 1024
@@ -73,7 +75,7 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     instance = instance_id(settings)
     participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
     topics = TopicRegistry(settings.live_topics_warning)
-    last_positions = LastPositions(settings.redis_telemetry_stream)
+    last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
     fanout = Fanout(instance, participants, topics, last_positions)
     reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
 
@@ -134,7 +136,7 @@ async def _look_after_connections(hub: Hub) -> None:
 
 @contextlib.contextmanager
 def _listener(settings: Settings) -> Any:
-    _allow_open_files(settings.live_ws_max_connections + 256)
+    _allow_open_files(settings.live_ws_max_connections + SPARE_CONNECTIONS + OTHER_FILES)
     names = "LIVE_WS_HOST, LIVE_WS_PORT"
     with listening(settings.live_ws_host, settings.live_ws_port, settings=names, backlog=BACKLOG) as listener:
         # Both are handed on to the connections.

@@ -32,15 +32,15 @@ class TopicBatch:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.frames: list[tuple[tuple[str, str], bytes]] = []
-        """((event, device), frame)."""
+        self.frames: list[tuple[tuple[str, str], int, bytes]] = []
+        """((event, device), time of the fix, frame)."""
         self.joined = b""
 
-    def add(self, device_id: str, frame: bytes) -> None:
-        self.frames.append(((self.topic.event, device_id), frame))
+    def add(self, device_id: str, ts: int, frame: bytes) -> None:
+        self.frames.append(((self.topic.event, device_id), ts, frame))
 
     def join(self) -> None:
-        self.joined = b"".join([frame for _, frame in self.frames])
+        self.joined = b"".join([frame for _, _, frame in self.frames])
 
 
 class TopicRegistry:

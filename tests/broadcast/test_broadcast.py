@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clientmgr.database import Database
+from clientmgr.database import Database, Role
+from streaming.broadcast import participants as participants_module
+from streaming.broadcast.connecting import open_redis
+from streaming.broadcast.last_positions import LastPositions
 from streaming.broadcast.participants import Participants
 from streaming.telemetry import write_until_stopped
 from tests.broadcast.serving import serving, until, watching
@@ -109,6 +112,18 @@ async def test_the_last_good_map_serves_while_the_database_is_away(stream: Strea
     assert participants.events() == {"E1": 1}
 
 
+async def test_a_map_that_can_not_be_read_to_its_end_is_given_up(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(participants_module, "READ_WITHIN_S", 0.2)
+    participants = Participants(stream.database, 0.1)
+    with stream.database.connect(Role.OWNER) as connection:
+        connection.execute("LOCK TABLE live.entry_devices")
+        async with asyncio.timeout(5):
+            await participants._refresh()
+    assert not participants.loaded.is_set()
+
+
 async def test_every_instance_sees_everything_while_the_durable_writers_split_the_work(stream: Stream) -> None:
     stream.enter("E1", ["d1"])
     stop = asyncio.Event()
@@ -179,8 +194,23 @@ async def test_the_snapshot_is_of_the_newest_fix_and_outlives_the_server(stream:
         assert sorted(map(str, await watcher.subscribe("E1"))) == sorted(map(str, snapshot))
 
 
-async def test_a_tick_collects_what_comes_within_it(stream: Stream) -> None:
-    stream.enter("E1", ["d1"])
-    async with serving(stream.settings, live_broadcast_tick_ms=50) as served, watching(served, "E1") as watcher:
-        stream.add(*seconds_apart(5))
-        await watcher.positions(5)
+async def test_a_position_older_than_what_is_kept_is_forgotten_in_memory_and_in_redis(stream: Stream) -> None:
+    now = datetime.now(UTC)
+    old, new = (int((now - timedelta(days=days)).timestamp() * 1000) for days in (31, 29))
+    saving = LastPositions(stream.name, keep_days=0)
+    saving.put("gone", old, b'{"ts":%d}' % old)
+    saving.put("here", new, b'{"ts":%d}' % new)
+    async with open_redis(stream.settings) as client:
+        await saving.save(client)
+        for retention_days, left in ((0, [b"gone", b"here"]), (30, [b"here"]), (28, [])):
+            loading = LastPositions(stream.name, keep_days=retention_days)
+            await loading.load(client)
+            assert len(loading.bodies(["gone", "here"])) == len(left)
+            assert sorted(await client.hkeys(f"{stream.name}:last-positions")) == left
+
+        kept_for_long = LastPositions(stream.name, keep_days=30)
+        kept_for_long.put("gone", old, b'{"ts":%d}' % old)
+        await kept_for_long.save(client)
+        await kept_for_long.forget_old(client)
+        assert kept_for_long.bodies(["gone"]) == []
+        assert await client.hkeys(f"{stream.name}:last-positions") == []

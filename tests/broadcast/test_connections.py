@@ -2,9 +2,11 @@
 
 import asyncio
 import time
+from contextlib import AsyncExitStack
 
 import pytest
 
+from streaming.broadcast import connection
 from streaming.broadcast.tokens import make_token
 from tests.broadcast.serving import Served, serving, until, watching
 from tests.broadcast.stream import Stream, record
@@ -75,6 +77,13 @@ async def test_a_message_may_come_in_fragments(shared: Served) -> None:
         assert (await watcher.hear())["type"] == "subscribed"
 
 
+async def test_a_binary_message_in_fragments_is_refused_as_a_whole(shared: Served) -> None:
+    async with watching(shared) as watcher:
+        await watcher.socket.send([b'{"type":"subscribe",', b'"topic":', b'"event:E1"}'])
+        assert (await watcher.hear())["code"] == "bad_json"
+        assert (await watcher.ask({"type": "events"}))["type"] == "events"
+
+
 async def test_ten_thousand_malformed_messages_harm_nobody(stream: Stream) -> None:
     stream.enter("E1", ["d1"])
     async with serving(stream.settings) as served, watching(served, "E1") as other, watching(served) as flooding:
@@ -106,6 +115,22 @@ async def test_connections_are_limited_and_who_comes_too_late_learns_why(stream:
     settings = stream.settings.model_copy(update={"live_ws_max_connections": 1})
     async with serving(settings) as served, watching(served), watching(served) as second:
         assert await second.closed() == (1013, "too many connections")
+
+
+async def test_connections_far_beyond_the_limit_are_cut_off_unheard(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "SPARE_CONNECTIONS", 1)
+    async with serving(stream.settings, live_ws_max_connections=1) as served, AsyncExitStack() as silent:
+        readers = []
+        for _ in range(3):
+            reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+            silent.callback(writer.close)
+            readers.append(reader)
+        async with asyncio.timeout(5):
+            with pytest.raises(ConnectionResetError):
+                await readers[2].read(1)
+        assert not any(reader.at_eof() for reader in readers[:2])
 
 
 async def test_who_says_nothing_is_pinged_and_who_does_not_answer_is_cut_off(stream: Stream) -> None:
@@ -200,6 +225,15 @@ async def test_without_a_token_nothing_is_answered(shared: Served) -> None:
 async def test_no_token_is_needed_where_authentication_is_off(stream: Stream) -> None:
     async with serving(stream.settings, live_auth="off") as served, watching(served, "E1", token=""):
         pass
+
+
+async def test_any_token_will_do_where_authentication_is_off(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings, live_auth="off") as served, watching(served, "E1", token="") as watcher:
+        for given in ("nonsense", token(served, "E2"), token(served, "E2", lifetime_s=-1)):
+            assert await watcher.ask({"type": "auth", "token": given}) == {"type": "authenticated"}
+        stream.add(record("d1"))
+        await watcher.positions(1)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ LIVE_SCREENSHOTS=FOLDER keeps what it looked like.
 """
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ import pytest
 
 from clientmgr.embedded.server import free_port
 from clientmgr.settings import Settings
-from tests.broadcast.stream import Stream
+from streaming.broadcast.tokens import make_token
+from tests.broadcast.stream import Stream, record
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.streaming.processes import COMMAND, worker
 from tests.waiting import eventually
@@ -26,6 +28,10 @@ POSITIONS = """Object.fromEntries([...document.querySelectorAll("#rows tr")].map
 
 def state(page: Browser) -> str:
     return str(page.evaluate('document.getElementById("state")?.dataset.state ?? ""'))
+
+
+def state_text(page: Browser) -> str:
+    return str(page.evaluate('document.getElementById("state")?.textContent ?? ""'))
 
 
 def positions(page: Browser) -> dict[str, str]:
@@ -72,6 +78,33 @@ def everything_moves(page: Browser) -> None:
         return all(now[device] != place for device, place in before.items())
 
     eventually(all_elsewhere, "every device has moved")
+
+
+def test_a_device_that_left_while_the_page_was_cut_off_leaves_the_map(stream: Stream, tmp_path: Path) -> None:
+    settings = stream.settings.model_copy(update={"live_ws_port": free_port(), "live_auth": "off"})
+    stream.enter("E1", ["stays", "leaves"])
+    with worker(settings, tmp_path, "broadcast") as server, browsing(tmp_path) as page:
+        server.wait_until_started()
+        stream.add(record("stays"), record("leaves"))
+        page.open(f"http://127.0.0.1:{settings.live_ws_port}/live?event=E1", width=800, height=600)
+        eventually(lambda: positions(page).keys() == {"stays", "leaves"}, "both are shown")
+
+        server.send(signal.SIGTERM)
+        server.wait()
+        stream.withdraw("leaves")
+        with worker(settings, tmp_path, "broadcast"):
+            eventually(lambda: positions(page).keys() == {"stays"}, "one is left")
+        assert page.errors == []
+
+
+def test_a_page_whose_token_does_not_allow_the_event_does_not_call_itself_live(stream: Stream, tmp_path: Path) -> None:
+    settings = stream.settings.model_copy(update={"live_ws_port": free_port()})
+    token = make_token(settings.live_token_key.get_secret_value().encode(), ["E1"], 60)
+    with worker(settings, tmp_path, "broadcast") as server, browsing(tmp_path) as page:
+        server.wait_until_started()
+        page.open(f"http://127.0.0.1:{settings.live_ws_port}/live?event=E2#token={token}", width=800, height=600)
+        eventually(lambda: "does not allow event:E2" in state_text(page), "the page says why")
+        assert state(page) == "refused"
 
 
 def test_devices_move_and_a_server_that_restarts_is_found_again(stream: Stream, tmp_path: Path) -> None:

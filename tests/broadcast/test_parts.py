@@ -1,16 +1,21 @@
 """Parts of the broadcast by themselves: topics, health, frames."""
 
 import time
+import tracemalloc
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 from websockets.frames import Frame, Opcode
 
+from clientmgr.errors import SettingsError
 from clientmgr.settings import load_settings
+from streaming.broadcast.connecting import open_redis
+from streaming.broadcast.connection import Connection
 from streaming.broadcast.frames import event_of, text_frame
 from streaming.broadcast.last_positions import LastPositions
-from streaming.broadcast.reader import StreamReader
+from streaming.broadcast.reader import REAP_AFTER_MS, StreamReader
 from streaming.broadcast.topics import TopicRegistry
 
 
@@ -35,8 +40,41 @@ def test_an_instance_that_reads_nothing_from_redis_is_not_healthy() -> None:
     reader.reading.set()
     reader._read_at = time.monotonic()
     assert reader.problem() == ""
-    reader._read_at -= 11
-    assert reader.problem() == "nothing could be read from Redis for 11 s"
+    reader._read_at -= 12
+    assert reader.problem() == "nothing could be read from Redis for 12 s"
+
+
+def test_an_instance_that_waits_long_for_a_quiet_stream_is_healthy() -> None:
+    settings = load_settings(live_broadcast_batch_block_ms=30_000)
+    reader = StreamReader(settings, "me", LastPositions("s"), lambda _: None)
+    reader.reading.set()
+    reader._read_at = time.monotonic() - 35
+    assert reader.problem() == ""
+    reader._read_at -= 10
+    assert reader.problem() == "nothing could be read from Redis for 45 s"
+
+
+def test_an_instance_asks_often_enough_not_to_be_taken_for_dead() -> None:
+    with pytest.raises(SettingsError, match="LIVE_BROADCAST_BATCH_BLOCK_MS"):
+        load_settings(live_broadcast_batch_block_ms=REAP_AFTER_MS // 2 + 1)
+
+
+def test_a_redis_on_a_unix_socket_is_asked_for_nothing_that_only_tcp_has() -> None:
+    client = open_redis(load_settings(redis_url="unix:///nowhere/redis.sock"), blocking=True)
+    cast(Any, client.connection_pool).make_connection()
+
+
+def test_fragments_without_content_take_no_memory() -> None:
+    connection = Connection(cast(Any, SimpleNamespace(loop=SimpleNamespace(time=time.monotonic))))
+    connection._take(Frame(Opcode.TEXT, b"{", fin=False))
+    nothing = Frame(Opcode.CONT, b"", fin=False)
+    tracemalloc.start()
+    try:
+        for _ in range(10_000):
+            connection._take(nothing)
+        assert tracemalloc.get_traced_memory()[0] < 10_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("length", [0, 1, 125, 126, 127, 65_535, 65_536, 100_000])

@@ -73,6 +73,7 @@ def test_a_fix_time_is_iso_8601_and_utc_unless_it_says_otherwise(text: str, mill
         ({"ts": (NOW + timedelta(minutes=6)).isoformat()}, "ts"),
         ({"ts": "9999-12-31T23:59:59-23:59"}, "ts"),
         ({"codec": b"\xff"}, "codec"),
+        ({"codec": "8\0E"}, "codec"),
         ({"payload": "{"}, "payload"),
         ({"payload": b'{"latitude":1,"longitude":2,"attributes":{"x":"\xff"}}'}, "payload"),
         ({"payload": '{"latitude":1}'}, "payload"),

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -125,6 +126,24 @@ async def test_a_slow_client_gets_the_latest_of_each_device_and_every_device(str
         stream.add(*(padded("d1", rounds + number) for number in range(1, 31)))
         speeds = [json.loads((await slow.frame())[1])["speed"] for _ in range(30)]
         assert speeds == [rounds + number for number in range(1, 31)]
+
+
+async def test_a_fix_that_comes_late_does_not_replace_a_newer_one_that_waits(stream: Stream) -> None:
+    others = [f"d{number}" for number in range(100)]
+    stream.enter("E1", [*others, "late"])
+    now = datetime.now(UTC)
+    settings = stream.settings.model_copy(update={"live_ws_stall_timeout_ms": 60_000})
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1") as slow:
+        for number in range(5):
+            stream.add(*(padded(device, number) for device in others))
+            await healthy.positions(100)
+        stream.add(record("late", at=now, speed=2.0))
+        stream.add(record("late", at=now - timedelta(hours=1), speed=1.0))
+        assert [frame["speed"] for frame in await healthy.positions(2)] == [2.0, 1.0]
+        async with asyncio.timeout(20):
+            while (heard := json.loads((await slow.frame())[1]))["deviceId"] != "late":
+                pass
+    assert heard["speed"] == 2.0
 
 
 async def test_a_snapshot_larger_than_the_threshold_is_no_reason_to_close(stream: Stream) -> None:

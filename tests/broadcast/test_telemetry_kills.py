@@ -1,6 +1,7 @@
 """Durable writers, PostgreSQL and Redis are killed while positions pour in, and not one is lost."""
 
 from collections.abc import Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
@@ -86,7 +87,14 @@ def test_crashes_of_postgresql_and_redis_lose_nothing_that_redis_still_has(
             server.crash()
             server.restart()
         own.add(*seconds_apart(10, "afterwards"))
-        eventually(lambda: own.count("positions") >= len(own.client.xrange(own.name)), "all that Redis has is written")
+        in_redis = {
+            (fields[b"device_id"].decode(), datetime.fromisoformat(fields[b"ts"].decode()))
+            for _, fields in own.client.xrange(own.name)
+        }
+        eventually(
+            lambda: in_redis <= set(own.query("SELECT device_id, ts FROM live.positions")),
+            "all that Redis has is written",
+        )
         assert own.count("positions") >= RECORDS_A_ROUND + 10
         eventually(lambda: own.pending() == 0, "everything is acknowledged")
         assert writer.running, writer.log

@@ -105,7 +105,7 @@ def test_what_must_never_go_unnoticed_has_an_alert() -> None:
         "clientmgr_dead_letters",
         "clientmgr_audit_findings",
         "clientmgr_batch_work_done_timestamp_seconds",
-        "processor_telemetry_stream_lost",
+        "processor_telemetry_stream_lost_total",
     }
 
 

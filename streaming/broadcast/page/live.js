@@ -17,8 +17,11 @@ let retryMs = FIRST_RETRY_MS;
 let heardAt = 0;
 let frames = [];
 let lags = [];
+let askedAt = 0;
+let aheadMs = 0; // this machine's clock, of the server's
 const rows = new Map();
 const map = new LiveMap(byId("map"), select);
+const serverTime = map.clock = () => Date.now() - aheadMs;
 
 function select(id) {
   map.select(id);
@@ -37,7 +40,7 @@ function connect() {
   fresh.onopen = () => {
     heardAt = Date.now();
     if (token) say({ type: "auth", token });
-    say({ type: "events" });
+    askForEvents();
     if (wanted) subscribe();
   };
   fresh.onmessage = (event) => {
@@ -66,23 +69,39 @@ function say(message) {
   if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
 }
 
+function askForEvents() {
+  askedAt = Date.now();
+  say({ type: "events" });
+}
+
 function subscribe() { say({ type: "subscribe", topic: `event:${wanted}` }); }
 
 function hear(message) {
   if (message.type === "position") {
     if (message.topic !== `event:${wanted}`) return;
     frames.push(performance.now());
-    lags.push(Date.now() - message.ts);
+    lags.push(Math.round(serverTime() - message.ts));
     put(message, true);
   } else if (message.type === "subscribed") {
     if (message.topic !== `event:${wanted}`) return;
+    forgetAllBut(new Set(message.snapshot.map((position) => position.deviceId)));
     for (const position of message.snapshot) put(position, false);
     retryMs = FIRST_RETRY_MS;
     show("live", "live");
   } else if (message.type === "events") {
+    aheadMs = (askedAt + Date.now()) / 2 - message.now;
     offer(message.events);
   } else if (message.type === "error") {
-    show("live", message.message);
+    show("refused", message.message);
+  }
+}
+
+// After an outage, devices that no longer take part would stay where they were last seen.
+function forgetAllBut(present) {
+  for (const id of [...map.devices.keys()].filter((known) => !present.has(known))) {
+    map.remove(id);
+    rows.get(id)?.remove();
+    rows.delete(id);
   }
 }
 
@@ -149,13 +168,13 @@ setInterval(() => {
   if (middle !== undefined) byId("lag").textContent = middle < 10_000 ? `${Math.max(0, middle)} ms` : age(middle);
   else if (!frames.length) byId("lag").textContent = "–";
   byId("empty").hidden = map.devices.size > 0;
-  for (const [id, row] of rows) row.children[4].textContent = age(Date.now() - map.devices.get(id).position.ts);
+  for (const [id, row] of rows) row.children[4].textContent = age(serverTime() - map.devices.get(id).position.ts);
 }, 1000);
 
 // A connection that went away without a word, as on a train: the browser would wait for minutes.
 setInterval(() => {
   if (socket?.readyState === WebSocket.OPEN) {
-    say({ type: "events" });
+    askForEvents();
     if (Date.now() - heardAt > SILENT_MS) { const stale = socket; lost(1006, "silent"); stale.close(); }
   }
 }, ASK_EVENTS_EVERY_MS);

@@ -30,6 +30,7 @@ export class LiveMap {
     this.view = { x: 0.5, y: 0.35, zoom: 3 };
     this.following = true; // the view fits all devices until somebody moves it
     this.pointers = new Map();
+    this.clock = Date.now; // of the server's time
     this.covered = { right: 0, bottom: 0 }; // pixels that something else is drawn over
     this.dark = window.matchMedia("(prefers-color-scheme: dark)");
     new ResizeObserver(() => this.resize()).observe(canvas);
@@ -45,6 +46,11 @@ export class LiveMap {
     this.following = true;
   }
 
+  remove(id) {
+    this.devices.delete(id);
+    if (this.selected === id) this.selected = null;
+  }
+
   // A device that sends late, from when it was offline, does not jump back.
   put(position, glide) {
     const at = { x: toX(position.lon), y: toY(position.lat) };
@@ -53,7 +59,7 @@ export class LiveMap {
     const now = performance.now();
     if (!known) {
       this.devices.set(position.deviceId, {
-        position, from: at, to: at, moved: now, trail: [at], colour: hue(position.deviceId), seen: Date.now(),
+        position, from: at, to: at, moved: now, trail: [at], colour: hue(position.deviceId),
       });
       return;
     }
@@ -61,7 +67,6 @@ export class LiveMap {
     known.to = at;
     known.moved = now;
     known.position = position;
-    known.seen = Date.now();
     const last = known.trail[known.trail.length - 1];
     if (last.x !== at.x || last.y !== at.y) known.trail.push(at);
     if (known.trail.length > TRAIL_POINTS) known.trail.shift();
@@ -192,7 +197,7 @@ export class LiveMap {
   drawDevice(c, id, device, now, dark, labels) {
     const [x, y] = this.toScreen(this.place(device, now));
     if (x < -50 || y < -50 || x > this.width + 50 || y > this.height + 50) return;
-    const stale = Date.now() - device.seen > STALE_MS;
+    const stale = this.clock() - device.position.ts > STALE_MS;
     const selected = id === this.selected;
     c.fillStyle = stale ? "#8a9690" : `hsl(${device.colour} 75% ${dark ? 60 : 40}%)`;
     c.strokeStyle = dark ? "#0c1210" : "#ffffff";
