@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableSettingError
 
 from clientmgr.errors import SettingsError
 from clientmgr.hiding import display_value
@@ -411,6 +412,10 @@ def load_settings(**overrides: Any) -> Settings:
     """Read the settings; a wrong value raises `SettingsError` with its name and what was expected."""
     try:
         return Settings(**overrides)
+    except UnreadableSettingError as error:
+        # Of what is no JSON pydantic says no more than the field's name.
+        named = re.search(r'field "(\w+)"', str(error))
+        raise SettingsError(f"{named[1].upper() if named else error}: expected JSON, got none") from None
     except ValidationError as error:
         problems = []
         for detail in error.errors(include_url=False):

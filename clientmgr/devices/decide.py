@@ -19,7 +19,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Writes:
-    """What must change in the tables. What is the same already is not in here."""
+    """What must change in the tables, deletions first. What is the same already is not in here."""
 
     devices: dict[DeviceKey, DeviceState] = field(default_factory=dict)
     deleted_devices: list[DeviceKey] = field(default_factory=list)
@@ -66,8 +66,10 @@ class Decider:
         before = self._stored.devices.get(key)
         tombstone = self._stored.device_tombstones.get(key, 0)
         deleted_version = self._deletions.get(key, 0)
+        lives_anew = False
         if deleted_version > tombstone:
             writes.device_tombstones[key] = tombstone = deleted_version
+            lives_anew = before is not None and erase_until(before, tombstone) != before
         said = self._changes.devices.get(key)
         merged = merge(before, said) if before and said else before or said or DeviceState()
         after = erase_until(merged, tombstone)
@@ -80,7 +82,10 @@ class Decider:
             claim = self.claims.get(token_key) or self._stored.claims.get(token_key)
             if claim is not None and claim.client_id != key.client_id:
                 after = supersede(after)
-        if after != before:
+        if lives_anew:
+            # A row of its own, with its own clocks: by those of its former life it might be an orphan already.
+            writes.deleted_devices.append(key)
+        if lives_anew or after != before:
             writes.devices[key] = after
 
 

@@ -159,12 +159,21 @@ def _order(facet: ContactFacet) -> tuple[int, int]:
     return facet.version, facet.contact_id or 0
 
 
+def _known_of(facet: TokenFacet) -> tuple[bool, int, str, bytes]:
+    token = facet.token
+    contents = b"" if token is None else canonical([token.kind, token.token]) + canonical(token.web_push)
+    return facet.status == "superseded", facet.status_version, facet.status, contents
+
+
 def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
     if not right.version or not left.version:
         return left if left.version else right
+    if left == right:
+        return left
     if (left.version, left.digest) == (right.version, right.digest):
-        # The same write twice: what is known of it besides (superseded, a verdict on it) is kept.
-        return max(left, right, key=lambda facet: (facet.status == "superseded", facet.status_version, facet.status))
+        # The same write twice: what is known of it besides (superseded, a verdict on it) is kept. Or one token that was
+        # set twice in a moment with other keys, or as another kind: any order of arrival has to choose the same.
+        return max(left, right, key=_known_of)
     newer, older = sorted((left, right), key=lambda facet: (facet.version, facet.digest), reverse=True)
     if newer.digest == older.digest and older.status_version >= newer.version:
         # Set again before the verdict on it was given: the verdict stands.

@@ -4,6 +4,7 @@ Each step can be done again, and the tenant stays `deleting` until the last one:
 asking again goes on with it. The audit log has the intent first and the result last.
 """
 
+import contextlib
 import enum
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ from psycopg import Connection
 
 from clientmgr.audit import AuditEntry, AuditLogger, Detail
 from clientmgr.errors import TransientError
+from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants import belongings
@@ -21,6 +23,8 @@ from clientmgr.tenants.names import CustomerId, quoted_schema, schema_name
 from clientmgr.tenants.registry import TenantStatus, lock_tenants
 from clientmgr.tenants.results import Change, TenantResult, explain
 from clientmgr.tenants.wishes import Request, Wish, record_requests
+
+log = get_logger(__name__)
 
 _QUERIES = named_queries("control/queries/tenants.sql")
 
@@ -129,10 +133,14 @@ class AccountDeletion:
 
     def _record_failure(self, connection: Connection[Any], request: Request, error: Exception) -> None:
         """The tenant stays `deleting`; asking again goes on where this ended."""
-        if connection.broken:
-            connection = self._connect()
-        with connection.transaction():
-            self._record(connection, request, "failed", error=explain(error))
+        own = self._connect if connection.broken else lambda: contextlib.nullcontext(connection)
+        try:
+            with own() as working, working.transaction():
+                self._record(working, request, "failed", error=explain(error))
+        except psycopg.Error as unrecorded:
+            # The failure itself is what the caller has to hear of.
+            reason = explain(unrecorded)
+            log.error("a failed deletion is not in the audit log", customer_id=request.customer_id, error=reason)
 
 
 def drop_schema(connection: Connection[Any], customer_id: CustomerId) -> int | None:

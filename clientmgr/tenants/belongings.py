@@ -23,13 +23,15 @@ class Rows:
     column: str = "customer_id"
     type: Literal["bigint", "text"] = "bigint"
     schema: str = "clientmgr"
+    are_messages: bool = False
+    """Whether a payload names the customer where the column is empty: many publish without an ordering key."""
 
 
 ROWS: Final = (
     # Messages that wait or died carry what devices said: tokens, hardware ids, contacts.
-    Rows("dead_letter_queue", "host_id", "text"),
-    Rows("delayed_message_t", "host_id", "text"),
-    Rows("pubsub_delayed", "host_id", "text"),
+    Rows("dead_letter_queue", "host_id", "text", are_messages=True),
+    Rows("delayed_message_t", "host_id", "text", are_messages=True),
+    Rows("pubsub_delayed", "host_id", "text", are_messages=True),
     Rows("flippers"),
     Rows("orphan_exclusions"),
     Rows("dashboard_tenant_metrics"),
@@ -45,6 +47,11 @@ ROWS: Final = (
     Rows("batch_failures"),
 )
 
+# As escaped text: any bytes are some, while not all of them are JSON, or even UTF-8.
+NAMED_IN_PAYLOAD: Final = (
+    """coalesce(nullif({}, ''), substring(encode(b.payload, 'escape') FROM '"customerId"\\s*:\\s*"?([0-9]+)'))"""
+)
+
 CACHED_KEYS: Final = (ENTRY_KEY,)
 """Redis keys, with the customer's id in the place of `{customer_id}`."""
 
@@ -53,7 +60,7 @@ def remove_rows(connection: Connection[Any], customer_id: CustomerId) -> dict[st
     """Delete the customer's rows in the caller's transaction. Returns how many went, by table, where there were any."""
     removed = {}
     for rows in _existing(connection):
-        statement = _filled("DELETE FROM {table} WHERE {column} = %s::{type}", rows)
+        statement = _filled("DELETE FROM {table} AS b WHERE {customer} = %s::{type}", rows)
         if count := connection.execute(statement, (customer_id,)).rowcount:
             removed[rows.table] = count
     return removed
@@ -65,7 +72,7 @@ def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
     for rows in _existing(connection):
         statement = _filled(
             "SELECT w.customer_id FROM clientmgr.tenant_wishes AS w WHERE w.wish = 'deleted'"
-            " AND EXISTS (SELECT FROM {table} AS b WHERE b.{column} = w.customer_id::{type})",
+            " AND w.customer_id::{type} IN (SELECT {customer} FROM {table} AS b)",
             rows,
         )
         found |= {CustomerId(row[0]) for row in connection.execute(statement)}
@@ -93,8 +100,11 @@ def _existing(connection: Connection[Any]) -> list[Rows]:
 
 
 def _filled(statement: LiteralString, rows: Rows) -> sql.Composed:
+    column = sql.Identifier("b", rows.column)
     return sql.SQL(statement).format(
-        table=sql.Identifier(rows.schema, rows.table), column=sql.Identifier(rows.column), type=sql.SQL(rows.type)
+        table=sql.Identifier(rows.schema, rows.table),
+        customer=sql.SQL(NAMED_IN_PAYLOAD).format(column) if rows.are_messages else column,
+        type=sql.SQL(rows.type),
     )
 
 

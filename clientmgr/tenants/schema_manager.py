@@ -243,6 +243,7 @@ class TenantSchemaManager:
     def _ensure_files_unedited(self, connection: Connection[Any]) -> None:
         recorded = [(row[0], row[1], row[2]) for row in connection.execute(_QUERIES["applied_files"])]
         if new := pending(recorded, self._migrations, "sql/tenant"):
+            connection.execute(_QUERIES["replace_unapplied_files"], _file_columns(new))
             connection.execute(_QUERIES["record_files"], _file_columns(new))
 
     def _ensure_known_version(self, tenant: Tenant) -> None:

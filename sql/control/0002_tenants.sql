@@ -34,7 +34,7 @@ CREATE TABLE clientmgr.tenant_migrations (
 );
 
 GRANT SELECT, INSERT, UPDATE ON clientmgr.tenants TO clientmgr_ddl;
-GRANT SELECT, INSERT ON clientmgr.tenant_migration_files TO clientmgr_ddl;
+GRANT SELECT, INSERT, UPDATE ON clientmgr.tenant_migration_files TO clientmgr_ddl;
 GRANT SELECT, INSERT, DELETE ON clientmgr.tenant_migrations TO clientmgr_ddl;
 GRANT SELECT ON clientmgr.tenants, clientmgr.tenant_migration_files, clientmgr.tenant_migrations
     TO clientmgr_writer, clientmgr_reader;

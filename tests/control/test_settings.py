@@ -34,6 +34,12 @@ def test_a_wrong_value_is_named_with_what_was_expected(
     assert complaint in str(caught.value)
 
 
+def test_a_value_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPARK_CONF", "notjson")
+    with pytest.raises(SettingsError, match=r"^SPARK_CONF: expected JSON"):
+        load_settings()
+
+
 def test_all_wrong_values_are_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("POSTGRES_PORT", "x")
     monkeypatch.setenv("BROKER", "y")

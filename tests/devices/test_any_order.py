@@ -3,12 +3,13 @@
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
 from clientmgr.devices.fold import TenantChanges, fold
-from clientmgr.devices.state import DeviceKey, DeviceState
+from clientmgr.devices.state import DeviceKey, DeviceState, PushToken, TokenFacet, merge
 from tests.devices.histories import Device, Happening, Model, happenings, histories
 
 CAMEL = {"language": "language", "application_version": "applicationVersion", "push_enabled": "pushEnabled"}
@@ -41,9 +42,9 @@ class Tables:
             self._write(decider.about([key]))
 
     def _write(self, writes: Writes) -> None:
-        self.stored.devices.update(writes.devices)
         for key in writes.deleted_devices:
             del self.stored.devices[key]
+        self.stored.devices.update(writes.devices)
         self.stored.device_tombstones.update(writes.device_tombstones)
         self.stored.claims.update(writes.claims)
         for link, version in writes.links.items():
@@ -103,3 +104,17 @@ def test_no_device_belongs_to_a_deleted_contact(batch: list[Happening]) -> None:
     tables.apply(batch)
     owners = {state.contact.contact_id for state in tables.stored.devices.values()}
     assert owners.isdisjoint(tables.stored.contact_tombstones)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        [PushToken("fcm_token", "t"), PushToken("fcm_fid", "t")],
+        [PushToken("webpush", None, {"endpoint": "e", "keys": {"auth": auth}}) for auth in "ab"],
+    ],
+    ids=["another kind", "other keys"],
+)
+def test_a_token_set_twice_in_a_moment_is_the_same_in_any_order(contents: list[PushToken]) -> None:
+    first, second = (DeviceState(token=TokenFacet(5, b"digest", token, "valid", 5), last_seen=5) for token in contents)
+    assert first != second
+    assert merge(first, second) == merge(second, first)

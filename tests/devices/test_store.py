@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import random
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -187,6 +188,25 @@ async def test_a_device_is_an_orphan_since_it_was_unlinked(database: Database, t
     (row,) = rows(database, tenant)
     assert row["contact_id"] is None
     assert row["orphaned_since"].timestamp() == 1_700_000_005
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("together", [True, False], ids=["in one batch", "the deletion late"])
+async def test_a_device_that_was_deleted_and_came_back_has_clocks_of_its_own(
+    database: Database, tenant: CustomerId, together: bool
+) -> None:
+    """By those of its former life it would be an orphan, and be deleted the next night."""
+    await arrive(database, tenant, [Happening("client.registered", 1, "A", "c1", '{"language": "en"}')])
+    with database.connect(Role.OWNER) as connection:
+        connection.execute(f"UPDATE {quoted_schema(tenant)}.devices SET orphaned_since = now() - interval '40 days'")
+    gone = Happening("client.deleted", 10, "A", "c1", "{}")
+    back = Happening("client.registered", 11, "A", "c1", '{"platform": "ios"}')
+    for batch in [[gone, back]] if together else [[back], [gone]]:
+        await arrive(database, tenant, batch)
+
+    (row,) = rows(database, tenant)
+    assert (row["language"], row["platform"]) == (None, "ios")
+    assert row["orphaned_since"] > datetime.now(UTC) - timedelta(days=1)
 
 
 @pytest.mark.anyio

@@ -41,7 +41,7 @@ TenantSchemaManager(Database.from_settings(settings), settings).delete(7, actor=
 A_DEAD_LETTER = """
 INSERT INTO clientmgr.dead_letter_queue (group_id, topic_id, c_offset, partition_id, host_id, user_id, transaction_id,
     payload, attributes, error_class, exception, attempts, published_at)
-VALUES ('g', 1, %s, 0, %s, '', gen_random_uuid(), 'secret', '{}', '', '', 1, now())
+VALUES ('g', 1, %s, 0, %s, '', gen_random_uuid(), %s, '{}', '', '', 1, now())
 """
 
 
@@ -60,7 +60,7 @@ def test_what_belongs_to_the_customer_elsewhere_goes_and_what_is_others_stays(
     flippers(database, query, 7, 8, 7)
     manager.activate([7, 8], actor="test")
     for offset, customer in enumerate(("7", "8", "7", "77")):
-        query(A_DEAD_LETTER, offset, customer)
+        query(A_DEAD_LETTER, offset, customer, b"secret")
 
     assert manager.delete(7, actor="test").change is Change.DROPPED
 
@@ -68,6 +68,23 @@ def test_what_belongs_to_the_customer_elsewhere_goes_and_what_is_others_stays(
     assert query("SELECT host_id FROM clientmgr.dead_letter_queue ORDER BY 1") == [("77",), ("8",)]
     details = query("SELECT details FROM clientmgr.audit_log WHERE outcome = 'dropped'")[0][0]
     assert details == {"flippers": 2, "dead_letter_queue": 2}
+
+
+def test_messages_without_an_ordering_key_go_by_what_they_say(
+    manager: TenantSchemaManager, settings: Settings, database: Database, query: Query
+) -> None:
+    manager.activate([7, 8], actor="test")
+    others = [b'{"customerId": 8}', b'{"customerId": 77}', b"\xff\x00 not even text", b"[]"]
+    for offset, payload in enumerate([b'{"customerId":7,"pushToken":"t"}', b'{ "a": 1, "customerId" : "7" }', *others]):
+        query(A_DEAD_LETTER, offset, "", payload)
+
+    manager.delete(7, actor="test")
+    assert [row[0] for row in query("SELECT payload FROM clientmgr.dead_letter_queue ORDER BY c_offset")] == others
+
+    # One that comes late is found by who looks for what was left.
+    query(A_DEAD_LETTER, 99, "", b'{"customerId":7}')
+    with database.connect(Role.DDL) as connection:
+        assert belongings.deleted_customers_with_rows(connection) == {7}
 
 
 def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_them(database: Database) -> None:

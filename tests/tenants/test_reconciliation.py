@@ -90,6 +90,25 @@ def test_a_customer_who_was_wanted_back_during_its_deletion_comes_back_empty(
     assert query('SELECT count(*) FROM "tenant_7".devices') == [(0,)]
 
 
+def test_a_customer_who_was_wanted_back_while_its_deletion_was_stuck_comes_back(
+    manager: TenantSchemaManager, reconciler: Reconciler, query: Query
+) -> None:
+    """To finish the deletion is not to ask for it again: what was asked last stands."""
+    manager.activate([7], actor="test")
+    query("UPDATE clientmgr.tenants SET status = 'deleting'")
+    query("UPDATE clientmgr.tenant_wishes SET wish = 'deleted', asked_at = now() - interval '1 hour'")
+    manager.register([Request(CustomerId(7), "message", datetime.now(UTC))])
+    age(query)
+    assert kinds(reconciler) == [(DriftKind.UNFINISHED_DELETION, 7)]
+
+    reconciler.repair(reconciler.find())
+    assert kinds(reconciler) == [(DriftKind.ACTIVATION_NOT_BEGUN, 7)]
+    reconciler.repair(reconciler.find())
+
+    assert statuses(query) == {7: "active"}
+    assert query("SELECT wish FROM clientmgr.tenant_wishes") == [("active",)]
+
+
 def test_a_deletion_that_never_began_is_done(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:

@@ -170,6 +170,22 @@ def test_an_edited_applied_migration_is_refused_by_name(
     assert query("SELECT count(*) FROM clientmgr.tenants") == [(1,)]
 
 
+def test_a_migration_that_failed_everywhere_may_be_mended(
+    database: Database, settings: Settings, manager: TenantSchemaManager, migrations_folder: Path, query: Query
+) -> None:
+    manager.activate([1, 2], actor="test")
+    file = migrations_folder / "0002_add_note.sql"
+    file.write_text('ALTER TABLE :"schema".devices ADD COLUMN note txet;')
+    wrong = TenantSchemaManager(database, settings, migrations_folder=migrations_folder).migrate(actor="test")
+    assert {result.change for result in wrong} == {Change.FAILED}
+
+    file.write_text('ALTER TABLE :"schema".devices ADD COLUMN note text;')
+    right = TenantSchemaManager(database, settings, migrations_folder=migrations_folder).migrate(actor="test")
+
+    assert {result.change for result in right} == {Change.MIGRATED}
+    assert query("SELECT count(DISTINCT checksum) FROM clientmgr.tenant_migrations WHERE version = 2") == [(1,)]
+
+
 def test_a_release_older_than_the_schemas_is_refused(
     database: Database, settings: Settings, manager: TenantSchemaManager, migrations_folder: Path
 ) -> None:

@@ -39,7 +39,16 @@ FROM clientmgr.tenants WHERE customer_id = ANY(%(customer_ids)s::bigint [])
 ORDER BY customer_id FOR UPDATE; -- in key order: two callers with tenants in common wait instead of deadlocking
 
 -- name: applied_files
-SELECT version, name, checksum FROM clientmgr.tenant_migration_files ORDER BY version;
+-- A file that failed at every tenant so far is not applied: it may still be mended.
+SELECT f.version, f.name, f.checksum FROM clientmgr.tenant_migration_files AS f
+WHERE EXISTS (SELECT FROM clientmgr.tenant_migrations AS m WHERE m.version = f.version)
+ORDER BY f.version;
+
+-- name: replace_unapplied_files
+-- Whoever has applied another text meanwhile holds it by its foreign key: then this fails.
+UPDATE clientmgr.tenant_migration_files AS f SET name = w.name, checksum = w.checksum
+FROM unnest(%(versions)s::integer [], %(names)s::text [], %(checksums)s::text []) AS w (version, name, checksum)
+WHERE f.version = w.version AND (f.name, f.checksum) <> (w.name, w.checksum);
 
 -- name: record_files
 -- Whichever of the two unique keys somebody else's insert, at the same moment, is met at first.

@@ -3,7 +3,9 @@
 -- name: drift
 SELECT kind, customer_id, asked_at, detail
 FROM (
-    SELECT 1 AS rank, 'unfinished deletion' AS kind, t.customer_id, w.asked_at,
+    -- Of a customer who is wanted back by now no time: finishing the deletion is not to count as asking for it again.
+    SELECT 1 AS rank, 'unfinished deletion' AS kind, t.customer_id,
+        CASE WHEN w.wish = 'deleted' THEN w.asked_at END AS asked_at,
         'deleting since ' || to_char(t.updated_at, 'YYYY-MM-DD HH24:MI') AS detail
     FROM clientmgr.tenants AS t LEFT JOIN clientmgr.tenant_wishes AS w USING (customer_id)
     WHERE t.status = 'deleting' AND t.updated_at < %(settled)s
