@@ -13,7 +13,10 @@ GiveUp = Callable[[Batch, ReceivedMessage, Exception], Outcome]
 def settle_failures(
     batch: Batch, outcomes: list[Outcome], failures: Failures, *, most_attempts: int, give_up: GiveUp
 ) -> None:
-    """Put each failure's outcome in its place. Only an error that nobody foresaw has its attempts counted."""
+    """Put each failure's outcome in its place.
+
+    An error that nobody foresaw is final at the last attempt, however the earlier ones had failed.
+    """
     for position, error in failures.items():
         message = batch.messages[position]
         kind = classify(error)
