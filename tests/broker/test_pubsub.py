@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.api_core import exceptions
 
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
@@ -15,6 +16,7 @@ from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.transport import PubSubBroker, PubSubUnavailableError
+from clientmgr.broker.pubsub.wire import Delivery
 from clientmgr.database import Database
 from clientmgr.embedded.server import free_port
 from clientmgr.errors import InvalidInputError, PermanentError, TransientError
@@ -170,6 +172,45 @@ async def test_a_lingering_consumer_waits_for_its_batch_to_fill(database: Databa
         stop.set()
         await consuming
     assert len(recorder.batches) <= 2
+
+
+async def test_what_was_pulled_is_handled_though_the_server_goes_away_while_lingering(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than flow control has room for messages: none of them may stay counted as in hand."""
+
+    async def away(*_: Any) -> list[Delivery]:
+        raise exceptions.ServiceUnavailable("away")
+
+    async with opened(database, settings, pubsub_max_outstanding_messages=2) as broker:
+        await ready(broker)
+        monkeypatch.setattr(broker._client, "pull_now", away)
+        recorder, stop = Recorder(), asyncio.Event()
+        options = ConsumerOptions(batch_size=10, linger_ms=3000)
+        consuming = asyncio.create_task(broker.consume(SUBSCRIPTION, recorder, options=options, stop=stop))
+        for number in range(4):
+            await broker.publish(TOPIC, [message(number, tenant=str(number))])
+            await until(lambda n=number: recorder.numbers == list(range(n + 1)), "the message")  # type: ignore[misc]
+        stop.set()
+        assert (await asyncio.wait_for(consuming, 20)).done == 4
+
+
+async def test_what_was_pulled_is_given_back_when_an_error_while_lingering_ends_the_consumer(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forbidden(*_: Any) -> list[Delivery]:
+        raise exceptions.PermissionDenied("not yours")
+
+    async with opened(database, settings) as broker, opened(database, settings) as another:
+        await ready(broker)
+        await broker.publish(TOPIC, [message(1)])
+        monkeypatch.setattr(broker._client, "pull_now", forbidden)
+        recorder = Recorder()
+        with pytest.raises(exceptions.PermissionDenied):
+            await broker.consume(SUBSCRIPTION, recorder, options=ConsumerOptions(linger_ms=3000))
+        assert recorder.numbers == []
+        recorder, _ = await drain(another)
+    assert recorder.numbers == [1]
 
 
 async def test_messages_pulled_but_not_handled_are_given_back_at_a_stop(database: Database, settings: Settings) -> None:
