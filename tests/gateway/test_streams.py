@@ -135,6 +135,29 @@ def test_a_stream_confirms_acknowledgements_of_an_exactly_once_subscription(
     assert response.subscription_properties.exactly_once_delivery_enabled
 
 
+def test_a_client_that_asks_whether_its_stream_lives_is_answered(
+    clients: Clients, open_stream: Callable[..., RawStream]
+) -> None:
+    subscription = clients.subscription(clients.topic(), enable_exactly_once_delivery=True)
+    stream = open_stream(subscription, protocol_version=1)
+    for _ in range(2):
+        stream.send()
+        response = stream.next()
+        assert not response.received_messages
+        # Clients read the subscription's properties from every response.
+        assert response.subscription_properties.exactly_once_delivery_enabled
+
+
+def test_a_client_of_the_first_protocol_hears_nothing_but_messages(
+    clients: Clients, open_stream: Callable[..., RawStream]
+) -> None:
+    topic = clients.topic()
+    stream = open_stream(clients.subscription(topic))
+    stream.send()
+    clients.publish(topic, b"one")
+    assert [received.message.data for received in stream.next().received_messages] == [b"one"]
+
+
 def test_a_stream_sends_no_more_than_its_client_asked_for(
     clients: Clients, open_stream: Callable[..., RawStream]
 ) -> None:
@@ -188,6 +211,7 @@ def test_the_stream_of_a_deleted_subscription_ends_with_not_found(
         {"ack_ids": ["nonsense"]},
         {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": []},
         {"max_outstanding_messages": 5},
+        {"protocol_version": 1},
     ],
 )
 def test_a_wrong_request_ends_the_stream(
