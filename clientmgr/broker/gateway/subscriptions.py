@@ -13,11 +13,10 @@ from clientmgr.broker.gateway.configuration import (
     normalised_subscription,
     subscription_columns,
 )
-from clientmgr.broker.gateway.leases import SUBSCRIPTION_GONE
 from clientmgr.broker.gateway.names import Names, check_subscription, project_of, topic_parts
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Empty, ListSubscriptionsResponse, Proto, SeekResponse
-from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, unimplemented
+from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, not_found_when_gone, unimplemented
 from clientmgr.broker.gateway.wakeups import Wakeups
 from clientmgr.sqlfiles import named_queries
 
@@ -111,16 +110,13 @@ class Subscriptions:
     async def _seek(self, name: str, moment: datetime) -> None:
         subscription = await self.find(name)
         async with self._pool.connection() as connection:
-            await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
+            with not_found_when_gone(name):
+                await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
         self._wakeups.subscription_has_news(subscription.id)
 
     async def _lock(self, cursor: psycopg.AsyncCursor[Any], name: str) -> int:
-        try:
+        with not_found_when_gone(name):
             row = await (await cursor.execute(QUERIES["lock"], {"name": name})).fetchone()
-        except psycopg.DatabaseError as error:
-            if error.sqlstate == SUBSCRIPTION_GONE:
-                raise not_found(name) from None
-            raise
         if row is None:
             raise not_found(name)
         subscription_id: int = row[0]
