@@ -135,6 +135,23 @@ def test_a_stream_confirms_acknowledgements_of_an_exactly_once_subscription(
     assert response.subscription_properties.exactly_once_delivery_enabled
 
 
+@pytest.mark.parametrize("seconds", [[30, 0, 60], [30, 60, 1]])
+def test_of_several_deadlines_for_a_delivery_giving_it_back_wins_and_else_the_last(
+    clients: Clients, open_stream: Callable[..., RawStream], seconds: list[int]
+) -> None:
+    topic = clients.topic()
+    subscription = clients.subscription(topic, enable_exactly_once_delivery=True)
+    clients.publish(topic, b"one")
+    stream = open_stream(subscription)
+    (one,) = stream.messages(1)
+    ack_ids = [one.ack_id] * 3
+    asked_at = time.monotonic()
+    stream.send(modify_deadline_ack_ids=ack_ids, modify_deadline_seconds=seconds)
+    assert list(stream.next().modify_ack_deadline_confirmation.ack_ids) == ack_ids
+    assert len(stream.messages(1)) == 1
+    assert time.monotonic() - asked_at < 20
+
+
 def test_a_client_that_asks_whether_its_stream_lives_is_answered(
     clients: Clients, open_stream: Callable[..., RawStream]
 ) -> None:
