@@ -236,6 +236,47 @@ async def test_messages_pulled_but_not_handled_are_given_back_at_a_stop(database
     assert time.monotonic() - started < 10  # nobody waited for a lease to end
 
 
+def not_yet() -> Outcome:
+    raise TransientError("not yet")
+
+
+@pytest.mark.parametrize(
+    ("first_time", "handled", "settled"),
+    [
+        (lambda: DONE, 1, (1, 0, 0)),
+        (lambda: Retry(0.05), 2, (1, 1, 0)),
+        (lambda: Dead("no good"), 1, (0, 0, 1)),
+        (not_yet, 2, (1, 0, 0)),
+    ],
+)
+async def test_a_message_that_comes_twice_in_a_batch_is_handled_once(
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    query: Query,
+    first_time: Callable[[], Outcome],
+    handled: int,
+    settled: tuple[int, int, int],
+) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await broker.publish(TOPIC, [message(1)])
+        pull_now = broker._client.pull_now
+
+        async def pull_twice(*arguments: Any) -> list[Delivery]:
+            first = await pull_now(*arguments)
+            if first:
+                await broker._client.set_deadline(SUBSCRIPTION, [delivery.ack_id for delivery in first], 0)
+            return first + await pull_now(*arguments)
+
+        monkeypatch.setattr(broker._client, "pull_now", pull_twice)
+        recorder = Recorder(lambda received: first_time() if received.attempt == 1 else DONE)
+        _, stats = await drain(broker, recorder)
+    assert recorder.numbers == [1] * handled
+    assert (stats.done, stats.retried, stats.dead) == settled
+    assert query("SELECT count(*) FROM clientmgr.gateway_deliveries") == [(0,)]
+
+
 async def test_a_failed_retry_waits_on_and_a_poisoned_one_is_dead_alone(database: Database, settings: Settings) -> None:
     seen: list[tuple[int, int]] = []
 

@@ -105,7 +105,8 @@ class Handling:
     async def handle_pulled(self, deliveries: Sequence[Delivery]) -> None:
         """Handle what a pull brought. Whatever happens, each message is acknowledged, given back or left to expire."""
         started = time.monotonic()
-        keeping = asyncio.create_task(self._keep_leases([delivery.ack_id for delivery in deliveries]))
+        deliveries = wire.once_each(deliveries)
+        keeping = asyncio.create_task(self._keep_leases(_ack_ids(deliveries)))
         try:
             messages = [delivery.message for delivery in deliveries]
             try:
@@ -155,9 +156,8 @@ class Handling:
 
     async def give_back(self, deliveries: Sequence[Delivery], delay_s: float = 0.0) -> None:
         """To be delivered again, not before `delay_s` (in whole seconds: that is all Pub/Sub knows)."""
-        ack_ids = [delivery.ack_id for delivery in deliveries]
         seconds = round(delay_s)
-        await self._tell_server(self.client.set_deadline(self.subscription, ack_ids, seconds))
+        await self._tell_server(self.client.set_deadline(self.subscription, _ack_ids(deliveries), seconds))
         if seconds <= BURST_PATIENCE_S:
             self.redelivery.expected_at = max(self.redelivery.expected_at, time.monotonic() + seconds)
 
@@ -275,8 +275,7 @@ class Handling:
 
     async def _acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Not acknowledged they come again, to a handler whose writes are idempotent."""
-        ack_ids = [delivery.ack_id for delivery in deliveries]
-        await self._tell_server(self.client.acknowledge(self.subscription, ack_ids))
+        await self._tell_server(self.client.acknowledge(self.subscription, _ack_ids(deliveries)))
 
     async def _keep_leases(self, ack_ids: Sequence[str]) -> None:
         while True:
@@ -296,6 +295,10 @@ class Handling:
 def backoff_s(failures: int, jitter: Callable[[float, float], float] = random.uniform) -> float:
     """Exponential with full jitter: those who failed together do not come back together."""
     return jitter(0.0, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 30)))
+
+
+def _ack_ids(deliveries: Sequence[Delivery]) -> list[str]:
+    return [ack_id for delivery in deliveries for ack_id in delivery.ack_ids]
 
 
 def _sorted_out(
