@@ -99,8 +99,8 @@ async def test_a_dead_message_lies_in_the_same_dead_letters(
 async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
     database: Database, settings: Settings, query: Query
 ) -> None:
-    """The server refuses what is published at the last moment: the batch is not acknowledged and comes again."""
-    attempts = []
+    """The server refuses what is published at the last moment: the batch is not acknowledged but handled again."""
+    calls = 0
     async with opened(database, settings) as broker:
         await ready(broker)
         await ready(broker, "results", "results-reader")
@@ -108,10 +108,11 @@ async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
         await broker.publish(TOPIC, [message(1)])
 
         async def forward(batch: Batch) -> None:
-            attempts.append(batch.messages[0].attempt)
+            nonlocal calls
+            calls += 1
             await batch.connection.execute("INSERT INTO written VALUES (1) ON CONFLICT DO NOTHING")
             batch.publish("results", [message(1)])
-            if len(attempts) == 1:
+            if calls == 1:
                 # Behind the transport's back, after it has seen that the topic exists.
                 await broker._resources.require_topics(["results"])
                 query("UPDATE clientmgr.gateway_topics SET deleted_at = now() WHERE name LIKE '%%results'")
@@ -120,9 +121,61 @@ async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
 
         await broker.consume(SUBSCRIPTION, forward, burst=True)
         recorder, _ = await drain(broker, subscription="results-reader")
-    assert attempts == [1, 2]
+    assert calls == 2
     assert recorder.numbers == [1]
     assert query("SELECT n FROM written") == [(1,)]
+
+
+@pytest.mark.parametrize("retried", [False, True])
+async def test_a_message_that_publishes_to_a_topic_that_is_gone_is_dead(
+    database: Database, settings: Settings, query: Query, retried: bool
+) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await ready(broker, "results", "results-reader")
+        await broker.publish(TOPIC, [message(1)])
+        # The transport has seen that the topic exists, and does not ask again.
+        await broker._resources.require_topics(["results"])
+        query("UPDATE clientmgr.gateway_topics SET deleted_at = now() WHERE name LIKE '%%results'")
+
+        async def forward(batch: Batch) -> list[Outcome]:
+            if retried and batch.messages[0].attempt == 1:
+                return [Retry(0.05)]
+            batch.publish("results", [message(1)])
+            return [DONE]
+
+        options = ConsumerOptions(max_attempts=2)
+        stats = await asyncio.wait_for(broker.consume(SUBSCRIPTION, forward, options=options, burst=True), 20)
+    assert (stats.done, stats.dead) == (0, 1)
+    ((error_class, exception),) = query("SELECT error_class, exception FROM clientmgr.dead_letter_queue")
+    assert error_class == "MissingResourcesError"
+    assert "topic results" in exception
+
+
+async def test_attempts_are_counted_until_what_a_message_published_is_out(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    attempts: list[int] = []
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await ready(broker, "results", "results-reader")
+        await broker.publish(TOPIC, [message(1)])
+        publish = broker._client.publish
+
+        async def refuse_twice(*arguments: Any) -> None:
+            if len(attempts) <= 2:
+                raise exceptions.ServiceUnavailable("away")
+            await publish(*arguments)
+
+        async def forward(batch: Batch) -> None:
+            attempts.append(batch.messages[0].attempt)
+            batch.publish("results", [message(1)])
+
+        monkeypatch.setattr(broker._client, "publish", refuse_twice)
+        stats = await broker.consume(SUBSCRIPTION, forward, burst=True)
+    assert attempts == [1, 2, 3]
+    assert stats.done == 1
+    assert query("SELECT count(*) FROM clientmgr.pubsub_attempts") == [(0,)]
 
 
 async def test_leases_are_extended_while_a_batch_is_handled(
