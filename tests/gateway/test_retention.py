@@ -11,6 +11,7 @@ from google.pubsub_v1.types import DeadLetterPolicy, Subscription, Topic
 
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
@@ -94,6 +95,31 @@ async def test_the_log_keeps_acknowledged_messages_where_topic_or_subscription_a
     assert await trimmed(database, settings) == 1
     await client.seek_to_start(NAME)
     assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"new"]
+
+
+async def test_a_topic_that_keeps_acknowledged_messages_is_no_reader_that_lags(
+    gateway: Gateway, client: PubSubClient, database: Database
+) -> None:
+    await subscribed(client, topic_keeps_s=3600)
+    await published(client, b"1", b"2")
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        lags = await subscription_lag(connection)
+    assert [(lag.subscription, lag.messages) for lag in lags] == [(client.subscription_path(NAME), 2)]
+
+
+async def test_a_topic_that_keeps_acknowledged_messages_can_be_resized_and_keeps_them(
+    gateway: Gateway, client: PubSubClient, database: Database, settings: Settings
+) -> None:
+    await subscribed(client, topic_keeps_s=3600)
+    await published(client, b"1", b"2")
+    await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
+    await gateway.housekeeping.tidy()
+    for partitions in (32, 4):
+        async with PostgresBroker(database, settings) as broker:
+            await broker.resize_topic(NAME, partitions)
+        assert await trimmed(database, settings) == 0
+    await client.seek_to_start(NAME)
+    assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"1", b"2"]
 
 
 async def test_what_is_older_than_a_subscription_keeps_is_dropped(
