@@ -63,7 +63,12 @@ def resize(topic: TopicArgument, partitions: Annotated[int, typer.Argument(min=1
 def trim(
     topic: Annotated[str | None, typer.Argument(show_default=False, help="Only this topic.")] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.0, help="Keep what is younger. Default: BROKER_RETENTION_HOURS.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Keep what is younger. Default: BROKER_RETENTION_HOURS. With less than that, topics that nobody "
+            "reads, such as error topics, are left out unless named.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,7 +80,9 @@ def trim(
         async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
             if topic is not None and not await list_topics(connection, topic):
                 raise UnknownTopicError(topic)
-            return await trim_log(connection, retention_hours=retention_hours, topic=topic)
+            # Less means "what has been read may go": where nobody reads, nothing has been.
+            only_read = topic is None and retention_hours < settings.broker_retention_hours
+            return await trim_log(connection, retention_hours=retention_hours, topic=topic, only_read=only_read)
 
     deleted = asyncio.run(run())
     if as_json:

@@ -294,6 +294,12 @@ def test_topics_drop_subscription_forgets_one_of_the_gateway_and_its_leases(
         assert rows(f"SELECT * FROM clientmgr.{table}") == []
 
 
+def test_topics_trim_with_fewer_hours_leaves_topics_that_nobody_reads_unless_named(orders: Cli) -> None:
+    orders.ok("publish", TOPIC, "1")
+    assert orders.ok("topics", "trim", "--hours", "0", "--json").json == {"deleted": 0}
+    assert orders.ok("topics", "trim", TOPIC, "--hours", "0", "--json").json == {"deleted": 1}
+
+
 def test_topics_trim_deletes_what_nobody_needs(orders: Cli) -> None:
     orders.ok("publish", TOPIC, "-", stdin=b"1\n2\n")
     assert orders.ok("topics", "trim", TOPIC, "--json").json == {"deleted": 0}
