@@ -12,12 +12,13 @@ from google.api_core import exceptions
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
 from clientmgr.broker.postgres.consumption import TransactionEndedError
+from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.transport import PubSubBroker, PubSubUnavailableError
 from clientmgr.broker.pubsub.wire import Delivery
-from clientmgr.database import Database
+from clientmgr.database import Database, Role
 from clientmgr.embedded.server import free_port
 from clientmgr.errors import InvalidInputError, PermanentError, TransientError
 from clientmgr.settings import Settings
@@ -352,6 +353,16 @@ async def test_a_failed_retry_waits_on_and_a_poisoned_one_is_dead_alone(database
     assert (stats.done, stats.dead) == (2, 1)
     assert max(attempt for number, attempt in seen if number == 1) >= 3
     assert again.numbers == []
+
+
+async def test_waiting_retries_are_told_with_the_lag(database: Database, settings: Settings) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await broker.publish(TOPIC, messages(range(3)))
+        await drain(broker, Recorder(lambda _: Retry(3600)))
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        (lag,) = await subscription_lag(connection, topic=TOPIC, subscription=SUBSCRIPTION)
+    assert (lag.waiting, lag.dead) == (3, 0)
 
 
 async def test_a_retry_publishes_with_its_own_transaction(database: Database, settings: Settings) -> None:
