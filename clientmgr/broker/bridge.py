@@ -242,5 +242,6 @@ def _customer_in(data: bytes) -> str:
     """The customer that a message without an ordering key is about; empty when it does not say."""
     try:
         return storable(str(_DECODER.decode(data).customer_id))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # RecursionError: nested too deeply to be read. Anybody may publish such a message, so it must not stop us.
         return ""

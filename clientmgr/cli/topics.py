@@ -1,4 +1,4 @@
-"""`clientmgr topics`: what topics there are, who reads them and how far behind they are; resizing and trimming them."""
+"""`clientmgr topics`: what topics there are, who reads them, how far behind they are; resizing, trimming, dropping."""
 
 import asyncio
 from dataclasses import dataclass
@@ -6,16 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 import typer
+from psycopg import AsyncConnection
 
 from clientmgr.broker.following import Topic, list_topics
 from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.retention import trim as trim_log
-from clientmgr.broker.postgres.topics import resize_topic
-from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
+from clientmgr.broker.postgres.topics import UnknownSubscriptionError, drop_group, resize_topic
+from clientmgr.cli.output import JsonOption, YesOption, console, open_database, print_json, show_rows
 from clientmgr.database import Database, Role
 
-app = typer.Typer(help="Topics, their readers and how far behind these are; resize, trim.", invoke_without_command=True)
+app = typer.Typer(
+    help="Topics, their readers and how far behind these are; resize, trim, drop readers.", invoke_without_command=True
+)
 
 TopicArgument = Annotated[str, typer.Argument(show_default=False)]
 
@@ -60,7 +63,12 @@ def resize(topic: TopicArgument, partitions: Annotated[int, typer.Argument(min=1
 def trim(
     topic: Annotated[str | None, typer.Argument(show_default=False, help="Only this topic.")] = None,
     hours: Annotated[
-        float | None, typer.Option(min=0.0, help="Keep what is younger. Default: BROKER_RETENTION_HOURS.")
+        float | None,
+        typer.Option(
+            min=0.0,
+            help="Keep what is younger. Default: BROKER_RETENTION_HOURS. With less than that, topics that nobody "
+            "reads, such as error topics, are left out unless named.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -72,13 +80,43 @@ def trim(
         async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
             if topic is not None and not await list_topics(connection, topic):
                 raise UnknownTopicError(topic)
-            return await trim_log(connection, retention_hours=retention_hours, topic=topic)
+            # Less means "what has been read may go": where nobody reads, nothing has been.
+            only_read = topic is None and retention_hours < settings.broker_retention_hours
+            return await trim_log(connection, retention_hours=retention_hours, topic=topic, only_read=only_read)
 
     deleted = asyncio.run(run())
     if as_json:
         print_json({"deleted": deleted})
     else:
         console.print(f"{deleted} messages deleted", highlight=False)
+
+
+@app.command("drop-subscription")
+def drop_subscription(subscription: Annotated[str, typer.Argument(show_default=False)], yes: YesOption = False) -> None:
+    """Forget a reader that will not come back: the log keeps nothing for it any more. Its dead letters stay."""
+    database, _ = open_database()
+
+    async def run() -> None:
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            found = [lag for lag in await subscription_lag(connection, subscription=subscription) if lag.partitions]
+            if not found:
+                raise UnknownSubscriptionError(subscription)
+            if not yes:
+                typer.confirm(f"Drop {subscription}, with {_count(found[0])} unread messages?", abort=True, err=True)
+            await _drop(connection, subscription)
+
+    asyncio.run(run())
+    console.print(f"subscription {subscription} is dropped", markup=False, highlight=False)
+
+
+async def _drop(connection: AsyncConnection[Any], subscription: str) -> None:
+    if not subscription.startswith("projects/"):
+        await drop_group(connection, subscription)
+        return
+    # Here, since the gateway brings Google's packages along: other commands need not wait for them to load.
+    from clientmgr.broker.gateway.subscriptions import forget_subscription
+
+    await forget_subscription(connection, subscription)
 
 
 async def _overview(database: Database) -> list[Overview]:

@@ -299,8 +299,12 @@ BEGIN
     s := clientmgr.gateway_lock(subscription_name);
     moment := clock_timestamp();
     RETURN QUERY
+    -- One row a delivery: of several wishes an UPDATE would take any. Giving back wins, else the last.
     WITH asked AS (
-        SELECT a.* FROM unnest(ids, offsets, leases, seconds) WITH ORDINALITY AS a (id, c_offset, lease, seconds, nth)
+        SELECT a.c_offset, a.lease, array_agg(a.nth) AS positions,
+            CASE WHEN min(a.seconds) = 0 THEN 0 ELSE (array_agg(a.seconds ORDER BY a.nth DESC))[1] END AS seconds
+        FROM unnest(ids, offsets, leases, seconds) WITH ORDINALITY AS a (id, c_offset, lease, seconds, nth)
+        WHERE a.id = s.id GROUP BY a.c_offset, a.lease
     ),
     changed AS (
         UPDATE clientmgr.gateway_deliveries AS d SET
@@ -312,12 +316,12 @@ BEGIN
             SELECT g.ctid AS row, g.lease, g.lease_until FROM clientmgr.gateway_deliveries AS g
             WHERE g.subscription_id = s.id AND g.c_offset = a.c_offset OFFSET 0
         ) AS held
-        WHERE d.ctid = held.row AND a.id = s.id AND held.lease = a.lease
+        WHERE d.ctid = held.row AND held.lease = a.lease
             -- Late for more time: it may have been taken from a client that is gone. Giving back is never too late.
             AND (held.lease_until > moment OR (a.seconds = 0 AND NOT s.exactly_once))
-        RETURNING a.nth
+        RETURNING a.positions
     )
-    SELECT c.nth FROM changed AS c;
+    SELECT unnest(c.positions) FROM changed AS c;
     -- What follows a message that was given back must come after it again; that delivery of theirs does not count.
     UPDATE clientmgr.gateway_deliveries AS d
     SET lease = 0, lease_until = moment, available_at = 'infinity',

@@ -6,6 +6,7 @@
 CREATE TABLE clientmgr.pubsub_delayed (
     id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     subscription text NOT NULL,
+    topic text NOT NULL,
     not_before timestamptz NOT NULL,
     message_id text NOT NULL,
     attempts integer NOT NULL, -- deliveries so far

@@ -80,6 +80,18 @@ async def test_messages_stand_in_the_log_as_they_were_published(
     ]
 
 
+async def test_a_message_nested_too_deeply_to_be_read_is_copied_like_any_other(
+    google: Settings, customers: PubSubClient, database: Database, query: Query
+) -> None:
+    nested = b'{"a":' + b"[" * 100_000 + b"]" * 100_000 + b',"customerId":7}'
+    await customers.publish(NAME, [to_proto(Message(nested)), to_proto(Message(b'{"customerId": 8}'))])
+    assert (await copy(google, database)).copied == {NAME: 2}
+    assert [(payload, host_id) for payload, host_id, _, _ in in_log(query)] == [
+        (nested, ""),
+        (b'{"customerId": 8}', "8"),
+    ]
+
+
 async def test_a_message_that_comes_again_is_not_copied_again(
     google: Settings, customers: PubSubClient, database: Database, query: Query
 ) -> None:

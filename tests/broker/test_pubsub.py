@@ -7,15 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.api_core import exceptions
 
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
 from clientmgr.broker.postgres.consumption import TransactionEndedError
+from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.transport import PubSubBroker, PubSubUnavailableError
-from clientmgr.database import Database
+from clientmgr.broker.pubsub.wire import Delivery
+from clientmgr.database import Database, Role
 from clientmgr.embedded.server import free_port
 from clientmgr.errors import InvalidInputError, PermanentError, TransientError
 from clientmgr.settings import Settings
@@ -97,8 +100,8 @@ async def test_a_dead_message_lies_in_the_same_dead_letters(
 async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
     database: Database, settings: Settings, query: Query
 ) -> None:
-    """The server refuses what is published at the last moment: the batch is not acknowledged and comes again."""
-    attempts = []
+    """The server refuses what is published at the last moment: the batch is not acknowledged but handled again."""
+    calls = 0
     async with opened(database, settings) as broker:
         await ready(broker)
         await ready(broker, "results", "results-reader")
@@ -106,10 +109,11 @@ async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
         await broker.publish(TOPIC, [message(1)])
 
         async def forward(batch: Batch) -> None:
-            attempts.append(batch.messages[0].attempt)
+            nonlocal calls
+            calls += 1
             await batch.connection.execute("INSERT INTO written VALUES (1) ON CONFLICT DO NOTHING")
             batch.publish("results", [message(1)])
-            if len(attempts) == 1:
+            if calls == 1:
                 # Behind the transport's back, after it has seen that the topic exists.
                 await broker._resources.require_topics(["results"])
                 query("UPDATE clientmgr.gateway_topics SET deleted_at = now() WHERE name LIKE '%%results'")
@@ -118,9 +122,61 @@ async def test_a_message_is_acknowledged_after_the_commit_and_what_it_published(
 
         await broker.consume(SUBSCRIPTION, forward, burst=True)
         recorder, _ = await drain(broker, subscription="results-reader")
-    assert attempts == [1, 2]
+    assert calls == 2
     assert recorder.numbers == [1]
     assert query("SELECT n FROM written") == [(1,)]
+
+
+@pytest.mark.parametrize("retried", [False, True])
+async def test_a_message_that_publishes_to_a_topic_that_is_gone_is_dead(
+    database: Database, settings: Settings, query: Query, retried: bool
+) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await ready(broker, "results", "results-reader")
+        await broker.publish(TOPIC, [message(1)])
+        # The transport has seen that the topic exists, and does not ask again.
+        await broker._resources.require_topics(["results"])
+        query("UPDATE clientmgr.gateway_topics SET deleted_at = now() WHERE name LIKE '%%results'")
+
+        async def forward(batch: Batch) -> list[Outcome]:
+            if retried and batch.messages[0].attempt == 1:
+                return [Retry(0.05)]
+            batch.publish("results", [message(1)])
+            return [DONE]
+
+        options = ConsumerOptions(max_attempts=2)
+        stats = await asyncio.wait_for(broker.consume(SUBSCRIPTION, forward, options=options, burst=True), 20)
+    assert (stats.done, stats.dead) == (0, 1)
+    ((error_class, exception),) = query("SELECT error_class, exception FROM clientmgr.dead_letter_queue")
+    assert error_class == "MissingResourcesError"
+    assert "topic results" in exception
+
+
+async def test_attempts_are_counted_until_what_a_message_published_is_out(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch, query: Query
+) -> None:
+    attempts: list[int] = []
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await ready(broker, "results", "results-reader")
+        await broker.publish(TOPIC, [message(1)])
+        publish = broker._client.publish
+
+        async def refuse_twice(*arguments: Any) -> None:
+            if len(attempts) <= 2:
+                raise exceptions.ServiceUnavailable("away")
+            await publish(*arguments)
+
+        async def forward(batch: Batch) -> None:
+            attempts.append(batch.messages[0].attempt)
+            batch.publish("results", [message(1)])
+
+        monkeypatch.setattr(broker._client, "publish", refuse_twice)
+        stats = await broker.consume(SUBSCRIPTION, forward, burst=True)
+    assert attempts == [1, 2, 3]
+    assert stats.done == 1
+    assert query("SELECT count(*) FROM clientmgr.pubsub_attempts") == [(0,)]
 
 
 async def test_leases_are_extended_while_a_batch_is_handled(
@@ -172,6 +228,45 @@ async def test_a_lingering_consumer_waits_for_its_batch_to_fill(database: Databa
     assert len(recorder.batches) <= 2
 
 
+async def test_what_was_pulled_is_handled_though_the_server_goes_away_while_lingering(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than flow control has room for messages: none of them may stay counted as in hand."""
+
+    async def away(*_: Any) -> list[Delivery]:
+        raise exceptions.ServiceUnavailable("away")
+
+    async with opened(database, settings, pubsub_max_outstanding_messages=2) as broker:
+        await ready(broker)
+        monkeypatch.setattr(broker._client, "pull_now", away)
+        recorder, stop = Recorder(), asyncio.Event()
+        options = ConsumerOptions(batch_size=10, linger_ms=3000)
+        consuming = asyncio.create_task(broker.consume(SUBSCRIPTION, recorder, options=options, stop=stop))
+        for number in range(4):
+            await broker.publish(TOPIC, [message(number, tenant=str(number))])
+            await until(lambda n=number: recorder.numbers == list(range(n + 1)), "the message")  # type: ignore[misc]
+        stop.set()
+        assert (await asyncio.wait_for(consuming, 20)).done == 4
+
+
+async def test_what_was_pulled_is_given_back_when_an_error_while_lingering_ends_the_consumer(
+    database: Database, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def forbidden(*_: Any) -> list[Delivery]:
+        raise exceptions.PermissionDenied("not yours")
+
+    async with opened(database, settings) as broker, opened(database, settings) as another:
+        await ready(broker)
+        await broker.publish(TOPIC, [message(1)])
+        monkeypatch.setattr(broker._client, "pull_now", forbidden)
+        recorder = Recorder()
+        with pytest.raises(exceptions.PermissionDenied):
+            await broker.consume(SUBSCRIPTION, recorder, options=ConsumerOptions(linger_ms=3000))
+        assert recorder.numbers == []
+        recorder, _ = await drain(another)
+    assert recorder.numbers == [1]
+
+
 async def test_messages_pulled_but_not_handled_are_given_back_at_a_stop(database: Database, settings: Settings) -> None:
     """With one batch in hand at a time, the second loop holds messages that it has not begun with."""
     stop, entered = asyncio.Event(), asyncio.Event()
@@ -193,6 +288,47 @@ async def test_messages_pulled_but_not_handled_are_given_back_at_a_stop(database
         recorder, _ = await drain(broker)
     assert stats.done + len(recorder.messages) == 10
     assert time.monotonic() - started < 10  # nobody waited for a lease to end
+
+
+def not_yet() -> Outcome:
+    raise TransientError("not yet")
+
+
+@pytest.mark.parametrize(
+    ("first_time", "handled", "settled"),
+    [
+        (lambda: DONE, 1, (1, 0, 0)),
+        (lambda: Retry(0.05), 2, (1, 1, 0)),
+        (lambda: Dead("no good"), 1, (0, 0, 1)),
+        (not_yet, 2, (1, 0, 0)),
+    ],
+)
+async def test_a_message_that_comes_twice_in_a_batch_is_handled_once(
+    database: Database,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    query: Query,
+    first_time: Callable[[], Outcome],
+    handled: int,
+    settled: tuple[int, int, int],
+) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await broker.publish(TOPIC, [message(1)])
+        pull_now = broker._client.pull_now
+
+        async def pull_twice(*arguments: Any) -> list[Delivery]:
+            first = await pull_now(*arguments)
+            if first:
+                await broker._client.set_deadline(SUBSCRIPTION, [delivery.ack_id for delivery in first], 0)
+            return first + await pull_now(*arguments)
+
+        monkeypatch.setattr(broker._client, "pull_now", pull_twice)
+        recorder = Recorder(lambda received: first_time() if received.attempt == 1 else DONE)
+        _, stats = await drain(broker, recorder)
+    assert recorder.numbers == [1] * handled
+    assert (stats.done, stats.retried, stats.dead) == settled
+    assert query("SELECT count(*) FROM clientmgr.gateway_deliveries") == [(0,)]
 
 
 async def test_a_failed_retry_waits_on_and_a_poisoned_one_is_dead_alone(database: Database, settings: Settings) -> None:
@@ -217,6 +353,16 @@ async def test_a_failed_retry_waits_on_and_a_poisoned_one_is_dead_alone(database
     assert (stats.done, stats.dead) == (2, 1)
     assert max(attempt for number, attempt in seen if number == 1) >= 3
     assert again.numbers == []
+
+
+async def test_waiting_retries_are_told_with_the_lag(database: Database, settings: Settings) -> None:
+    async with opened(database, settings) as broker:
+        await ready(broker)
+        await broker.publish(TOPIC, messages(range(3)))
+        await drain(broker, Recorder(lambda _: Retry(3600)))
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        (lag,) = await subscription_lag(connection, topic=TOPIC, subscription=SUBSCRIPTION)
+    assert (lag.waiting, lag.dead) == (3, 0)
 
 
 async def test_a_retry_publishes_with_its_own_transaction(database: Database, settings: Settings) -> None:

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.pubsub_v1.types import Subscription
 
-from clientmgr.broker.interface import Batch, Dead, Outcome, Retry
+from clientmgr.broker.gateway.server import Gateway
+from clientmgr.broker.interface import Batch, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.pubsub.client import PubSubClient
+from clientmgr.broker.pubsub.wire import to_proto
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
 from tests.cli.calling import Cli
@@ -242,6 +246,58 @@ def test_topics_resize_changes_the_partitions_and_refuses_nonsense(orders: Cli) 
     assert {item["topic"]: item["partitions"] for item in orders.ok("topics", "--json").json}[TOPIC] == 4
     assert orders("topics", "resize", TOPIC, "0").code == 2
     assert orders("topics", "resize", "no-such-topic", "4").code == 1
+
+
+def test_topics_drop_subscription_asks_and_forgets_a_reader(
+    orders: Cli, database: Database, settings_for: Callable[[Database], Settings]
+) -> None:
+    async def subscribe() -> None:
+        async with PostgresBroker(database, settings_for(database)) as broker:
+            await broker.ensure_subscription("idle", TOPIC)
+            await broker.ensure_subscription("busy", TOPIC)
+
+    def readers() -> list[str]:
+        (found,) = [item for item in orders.ok("topics", "--json").json if item["topic"] == TOPIC]
+        return [reader["subscription"] for reader in found["subscriptions"]]
+
+    asyncio.run(subscribe())
+    orders.ok("publish", TOPIC, "-", stdin=b"1\n2\n")
+    refused = orders("topics", "drop-subscription", "idle", stdin=b"n\n")
+    assert refused.code == 1
+    assert "Drop idle, with 2 unread messages?" in refused.err
+    assert readers() == ["busy", "idle"]
+    orders.ok("topics", "drop-subscription", "idle", "--yes")
+    assert readers() == ["busy"]
+    assert orders("topics", "drop-subscription", "idle", "--yes").code == 1
+
+
+def test_topics_drop_subscription_forgets_one_of_the_gateway_and_its_leases(
+    orders: Cli,
+    database: Database,
+    settings_for: Callable[[Database], Settings],
+    rows: Callable[..., list[tuple[Any, ...]]],
+) -> None:
+    async def lease_a_message() -> str:
+        settings = settings_for(database).model_copy(update={"pubsub_gateway_port": 0})
+        async with Gateway(settings, database) as gateway:
+            client = PubSubClient(settings.model_copy(update={"pubsub_emulator_host": gateway.address}))
+            await client.open()
+            name, topic = client.subscription_path("idle"), client.topic_path(TOPIC)
+            await client.create_subscription(Subscription(name=name, topic=topic))
+            await client.publish(TOPIC, [to_proto(Message(b"1"))])
+            assert len(await client.pull("idle", TOPIC, 1, 5.0)) == 1
+            await client.close()
+        return name
+
+    orders.ok("topics", "drop-subscription", asyncio.run(lease_a_message()), "--yes")
+    for table in ("gateway_subscriptions", "gateway_cursors", "gateway_deliveries", "consumer_offsets"):
+        assert rows(f"SELECT * FROM clientmgr.{table}") == []
+
+
+def test_topics_trim_with_fewer_hours_leaves_topics_that_nobody_reads_unless_named(orders: Cli) -> None:
+    orders.ok("publish", TOPIC, "1")
+    assert orders.ok("topics", "trim", "--hours", "0", "--json").json == {"deleted": 0}
+    assert orders.ok("topics", "trim", TOPIC, "--hours", "0", "--json").json == {"deleted": 1}
 
 
 def test_topics_trim_deletes_what_nobody_needs(orders: Cli) -> None:

@@ -80,7 +80,9 @@ class RawStream:
     def __init__(self, clients: Clients, subscription: str, **options: Any) -> None:
         self._requests: queue.Queue[StreamingPullRequest | None] = queue.Queue()
         self.send(subscription=subscription, stream_ack_deadline_seconds=60, **options)
-        self._call: Any = SubscriberClient.streaming_pull(clients.subscriber, requests=iter(self._requests.get, None))
+        self._call: Any = SubscriberClient.streaming_pull(
+            clients.subscriber, requests=iter(self._requests.get, None), timeout=60
+        )
 
     def send(self, **fields: Any) -> None:
         self._requests.put(StreamingPullRequest(**fields))

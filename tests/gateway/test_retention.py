@@ -1,19 +1,23 @@
 """What the gateway keeps and lets go: unacknowledged messages, and the log beneath."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
+from google.api_core import exceptions
 from google.protobuf import duration_pb2
-from google.pubsub_v1.types import Subscription, Topic
+from google.pubsub_v1.types import DeadLetterPolicy, Subscription, Topic
 
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
+from tests.broker.recording import until
 
 pytestmark = pytest.mark.anyio
 
@@ -93,6 +97,31 @@ async def test_the_log_keeps_acknowledged_messages_where_topic_or_subscription_a
     assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"new"]
 
 
+async def test_a_topic_that_keeps_acknowledged_messages_is_no_reader_that_lags(
+    gateway: Gateway, client: PubSubClient, database: Database
+) -> None:
+    await subscribed(client, topic_keeps_s=3600)
+    await published(client, b"1", b"2")
+    async with await database.connect_async(Role.READER, autocommit=True) as connection:
+        lags = await subscription_lag(connection)
+    assert [(lag.subscription, lag.messages) for lag in lags] == [(client.subscription_path(NAME), 2)]
+
+
+async def test_a_topic_that_keeps_acknowledged_messages_can_be_resized_and_keeps_them(
+    gateway: Gateway, client: PubSubClient, database: Database, settings: Settings
+) -> None:
+    await subscribed(client, topic_keeps_s=3600)
+    await published(client, b"1", b"2")
+    await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
+    await gateway.housekeeping.tidy()
+    for partitions in (32, 4):
+        async with PostgresBroker(database, settings) as broker:
+            await broker.resize_topic(NAME, partitions)
+        assert await trimmed(database, settings) == 0
+    await client.seek_to_start(NAME)
+    assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"1", b"2"]
+
+
 async def test_what_is_older_than_a_subscription_keeps_is_dropped(
     gateway: Gateway, client: PubSubClient, database: Database
 ) -> None:
@@ -118,3 +147,68 @@ async def test_a_deleted_subscription_holds_nothing_back(
     assert await trimmed(database, settings) == 1
     for table in ("subscriptions", "cursors", "deliveries"):
         assert run_sql(database, f"SELECT * FROM clientmgr.gateway_{table}") == []
+
+
+async def with_dead_letter_policy(client: PubSubClient, database: Database, name: str) -> int:
+    """The id of a new subscription to topic NAME."""
+    dead_topic = client.topic_path("dead")
+    await client.create_topic(Topic(name=dead_topic))
+    await client.create_subscription(
+        Subscription(
+            name=client.subscription_path(name),
+            topic=client.topic_path(NAME),
+            dead_letter_policy=DeadLetterPolicy(dead_letter_topic=dead_topic, max_delivery_attempts=5),
+        )
+    )
+    ((subscription_id,),) = run_sql(
+        database, f"SELECT id FROM clientmgr.gateway_subscriptions WHERE name LIKE '%/{name}'"
+    )
+    return int(subscription_id)
+
+
+EXHAUST = "UPDATE clientmgr.gateway_deliveries SET attempt = 5, available_at = now()"
+
+
+async def test_housekeeping_goes_on_when_a_subscription_is_deleted_under_it(
+    gateway: Gateway, client: PubSubClient, database: Database
+) -> None:
+    await subscribed(client)
+    subscription_id = await with_dead_letter_policy(client, database, "doomed")
+    await published(client, b"1")
+    assert len(await client.pull("doomed", NAME, 10, 5.0)) == 1
+    with database.connect(Role.OWNER) as deleting:
+        deleting.execute(
+            "SELECT FROM clientmgr.gateway_cursors WHERE subscription_id = %s FOR UPDATE", [subscription_id]
+        )
+        run_sql(database, EXHAUST)
+        forwarding = asyncio.create_task(gateway.housekeeping.forward_dead_letters())
+        pulling = asyncio.create_task(client.pull("doomed", NAME, 10, 20.0))
+        waiting = (
+            "SELECT count(*) >= 2 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gateway_lock%'"
+        )
+        await until(lambda: run_sql(database, waiting) == [(True,)], "both to wait for the subscription")
+        deleting.execute("DELETE FROM clientmgr.gateway_subscriptions WHERE id = %s", [subscription_id])
+        deleting.commit()
+    await asyncio.wait_for(forwarding, 20)
+    with pytest.raises(exceptions.NotFound):
+        await asyncio.wait_for(pulling, 20)
+
+
+async def test_dead_letters_are_forwarded_though_those_of_another_subscription_can_not_be(
+    gateway: Gateway, client: PubSubClient, database: Database
+) -> None:
+    await subscribed(client)
+    broken = await with_dead_letter_policy(client, database, "broken")
+    await with_dead_letter_policy(client, database, "sound")
+    run_sql(
+        database,
+        "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'broken'; END $$;"
+        "CREATE TRIGGER refuse BEFORE DELETE ON clientmgr.gateway_deliveries"
+        f" FOR EACH ROW WHEN (OLD.subscription_id = {broken}) EXECUTE FUNCTION refuse()",
+    )
+    await published(client, b"1")
+    for name in ("broken", "sound"):
+        assert len(await client.pull(name, NAME, 10, 5.0)) == 1
+    run_sql(database, EXHAUST)
+    await gateway.housekeeping.forward_dead_letters()
+    assert run_sql(database, "SELECT subscription_id FROM clientmgr.gateway_deliveries") == [(broken,)]

@@ -135,6 +135,46 @@ def test_a_stream_confirms_acknowledgements_of_an_exactly_once_subscription(
     assert response.subscription_properties.exactly_once_delivery_enabled
 
 
+@pytest.mark.parametrize("seconds", [[30, 0, 60], [30, 60, 1]])
+def test_of_several_deadlines_for_a_delivery_giving_it_back_wins_and_else_the_last(
+    clients: Clients, open_stream: Callable[..., RawStream], seconds: list[int]
+) -> None:
+    topic = clients.topic()
+    subscription = clients.subscription(topic, enable_exactly_once_delivery=True)
+    clients.publish(topic, b"one")
+    stream = open_stream(subscription)
+    (one,) = stream.messages(1)
+    ack_ids = [one.ack_id] * 3
+    asked_at = time.monotonic()
+    stream.send(modify_deadline_ack_ids=ack_ids, modify_deadline_seconds=seconds)
+    assert list(stream.next().modify_ack_deadline_confirmation.ack_ids) == ack_ids
+    assert len(stream.messages(1)) == 1
+    assert time.monotonic() - asked_at < 20
+
+
+def test_a_client_that_asks_whether_its_stream_lives_is_answered(
+    clients: Clients, open_stream: Callable[..., RawStream]
+) -> None:
+    subscription = clients.subscription(clients.topic(), enable_exactly_once_delivery=True)
+    stream = open_stream(subscription, protocol_version=1)
+    for _ in range(2):
+        stream.send()
+        response = stream.next()
+        assert not response.received_messages
+        # Clients read the subscription's properties from every response.
+        assert response.subscription_properties.exactly_once_delivery_enabled
+
+
+def test_a_client_of_the_first_protocol_hears_nothing_but_messages(
+    clients: Clients, open_stream: Callable[..., RawStream]
+) -> None:
+    topic = clients.topic()
+    stream = open_stream(clients.subscription(topic))
+    stream.send()
+    clients.publish(topic, b"one")
+    assert [received.message.data for received in stream.next().received_messages] == [b"one"]
+
+
 def test_a_stream_sends_no_more_than_its_client_asked_for(
     clients: Clients, open_stream: Callable[..., RawStream]
 ) -> None:
@@ -188,6 +228,7 @@ def test_the_stream_of_a_deleted_subscription_ends_with_not_found(
         {"ack_ids": ["nonsense"]},
         {"modify_deadline_ack_ids": ["x"], "modify_deadline_seconds": []},
         {"max_outstanding_messages": 5},
+        {"protocol_version": 1},
     ],
 )
 def test_a_wrong_request_ends_the_stream(

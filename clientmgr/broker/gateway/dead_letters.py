@@ -8,6 +8,7 @@ from psycopg.rows import tuple_row
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
+from clientmgr.broker.gateway.refusals import not_found_when_gone
 from clientmgr.broker.gateway.wakeups import Wakeups
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import append_transactions
@@ -52,7 +53,8 @@ class DeadLetters:
                 log.warning("dead-letter topic is missing", topic=subscription.dead_letter_topic)
                 return None
             async with connection.transaction():
-                await cursor.execute(SUBSCRIPTION_QUERIES["lock"], {"name": subscription.name})
+                with not_found_when_gone(subscription.name):
+                    await cursor.execute(SUBSCRIPTION_QUERIES["lock"], {"name": subscription.name})
                 moved = await self._move(connection, subscription, log_topic, parameters)
         if moved:
             log.info("forwarded to the dead-letter topic", subscription=subscription.name, messages=moved)

@@ -1,6 +1,7 @@
 """What the gateway does unasked: dead letters of subscriptions nobody reads, expiry, progress for the log's trim."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import psycopg
 from psycopg.rows import tuple_row
@@ -8,7 +9,7 @@ from psycopg_pool import PoolTimeout
 
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.pool import Pool
-from clientmgr.broker.gateway.refusals import Refusal
+from clientmgr.broker.gateway.refusals import Refusal, not_found_when_gone
 from clientmgr.broker.gateway.signals import wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.logs import get_logger
@@ -43,25 +44,34 @@ class Housekeeping:
                 log.warning("the database does not answer; housekeeping waits", error=str(error))
 
     async def forward_dead_letters(self) -> None:
-        for name in await self._names("with_dead_letters"):
-            try:
-                await self._dead_letters.forward(await self._subscriptions.find(name))
-            except Refusal:
-                continue  # deleted since
+        await self._for_each("with_dead_letters", self._forward_dead_letters)
 
     async def tidy(self) -> None:
         """Drop what subscriptions keep no longer, and let the log's retention know how far each has come."""
-        for name in await self._names("subscription_names"):
-            try:
-                async with self._pool.connection() as connection:
-                    await connection.execute(QUERIES["tidy"], {"name": name})
-            except psycopg.DatabaseError as error:
-                if isinstance(error, psycopg.OperationalError):
-                    raise
-                log.warning("housekeeping failed for a subscription", subscription=name, error=str(error))
+        await self._for_each("subscription_names", self._tidy)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["advance_retention_groups"])
+
+    async def _forward_dead_letters(self, name: str) -> None:
+        await self._dead_letters.forward(await self._subscriptions.find(name))
+
+    async def _tidy(self, name: str) -> None:
+        async with self._pool.connection() as connection:
+            with not_found_when_gone(name):
+                await connection.execute(QUERIES["tidy"], {"name": name})
+
+    async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> None:
+        """Do the work for each subscription that the query names. One that fails does not keep the others from it."""
+        for name in await self._names(query):
+            try:
+                await work(name)
+            except Refusal:
+                continue  # deleted since
+            except psycopg.OperationalError:
+                raise
+            except psycopg.DatabaseError as error:
+                log.warning("housekeeping failed for a subscription", subscription=name, error=str(error))
 
     async def _names(self, query: str) -> list[str]:
         async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:

@@ -9,18 +9,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-import psycopg
 from psycopg.rows import tuple_row
 
 from clientmgr.broker.gateway.batcher import Batcher
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.pool import Pool
-from clientmgr.broker.gateway.refusals import invalid, not_found
+from clientmgr.broker.gateway.refusals import invalid, not_found_when_gone
 from clientmgr.broker.gateway.wakeups import Wakeups
 from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/leases.sql")
-SUBSCRIPTION_GONE = "CM404"
 MAX_ACKS_AT_ONCE = 10_000
 _ACK_ID = struct.Struct(">qqq")
 
@@ -150,14 +148,10 @@ class Leases:
         return _by_batch({nth for (nth,) in rows}, [len(batch) for batch in batches])
 
     async def _rows(self, query: str, subscription: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        try:
-            async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+        async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+            with not_found_when_gone(subscription):
                 await cursor.execute(QUERIES[query], {"name": subscription, **parameters})
-                return await cursor.fetchall()
-        except psycopg.DatabaseError as error:
-            if error.sqlstate == SUBSCRIPTION_GONE:
-                raise not_found(subscription) from None
-            raise
+            return await cursor.fetchall()
 
 
 def _columns(ack_ids: Sequence[AckId]) -> dict[str, list[int]]:

@@ -1,12 +1,15 @@
 """What the gateway says no with: a gRPC status, worded as Google words it, and what a client's retry reads from it."""
 
-from collections.abc import Mapping
+import contextlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import grpc
+import psycopg
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
+SUBSCRIPTION_GONE = "CM404"  # SQLSTATE of clientmgr.gateway_lock
 RESOURCE_NAMES = "https://cloud.google.com/pubsub/docs/pubsub-basics#resource_names"
 
 
@@ -43,6 +46,17 @@ def invalid_name(name: str) -> Refusal:
 
 def not_found(name: str) -> Refusal:
     return Refusal(grpc.StatusCode.NOT_FOUND, f"Resource not found (resource={name.rpartition('/')[2]}).")
+
+
+@contextlib.contextmanager
+def not_found_when_gone(subscription: str) -> Iterator[None]:
+    """Refuse with NOT_FOUND where the database says that the subscription is not there, or no longer."""
+    try:
+        yield
+    except psycopg.DatabaseError as error:
+        if error.sqlstate == SUBSCRIPTION_GONE:
+            raise not_found(subscription) from None
+        raise
 
 
 def already_exists(name: str) -> Refusal:

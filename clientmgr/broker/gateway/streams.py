@@ -18,6 +18,9 @@ from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 REFRESH_S = 1.0
+# From this one on, a client takes a stream for dead that does not answer its empty requests.
+KEEP_ALIVE_PROTOCOL_VERSION = 1
+FIRST_REQUEST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 
 
 class Outstanding:
@@ -146,11 +149,14 @@ class _Stream:
     async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
         await self._apply(first)
         async for request in requests:
-            if request.subscription or request.max_outstanding_messages or request.max_outstanding_bytes:
-                raise invalid("The subscription and the flow control can be set in a stream's first request only.")
+            if any(getattr(request, field) for field in FIRST_REQUEST_ONLY):
+                raise invalid(f"Only a stream's first request may set these: {', '.join(FIRST_REQUEST_ONLY)}.")
             if request.stream_ack_deadline_seconds:
                 self._lease_time = timedelta(seconds=request.stream_ack_deadline_seconds)
             await self._apply(request)
+            is_empty = not request.ack_ids and not request.modify_deadline_ack_ids
+            if is_empty and first.protocol_version >= KEEP_ALIVE_PROTOCOL_VERSION:
+                await self._write(self._response())
         self._client_done.set()
 
     async def _apply(self, request: Proto) -> None:

@@ -13,11 +13,10 @@ from clientmgr.broker.gateway.configuration import (
     normalised_subscription,
     subscription_columns,
 )
-from clientmgr.broker.gateway.leases import SUBSCRIPTION_GONE
 from clientmgr.broker.gateway.names import Names, check_subscription, project_of, topic_parts
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Empty, ListSubscriptionsResponse, Proto, SeekResponse
-from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, unimplemented
+from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, not_found_when_gone, unimplemented
 from clientmgr.broker.gateway.wakeups import Wakeups
 from clientmgr.sqlfiles import named_queries
 
@@ -76,7 +75,7 @@ class Subscriptions:
         async with self._pool.connection() as connection, connection.transaction():
             cursor = connection.cursor(row_factory=tuple_row)
             # Locked: two changes of different fields at once must both be there afterwards.
-            await self._lock(cursor, name)
+            await _lock(cursor, name)
             row = await (await cursor.execute(QUERIES["find"], {"name": name})).fetchone()
             if row is None:
                 raise not_found(name)
@@ -88,10 +87,8 @@ class Subscriptions:
 
     async def delete_subscription(self, request: Proto, _context: Any) -> Proto:
         name = check_subscription(request.subscription)
-        async with self._pool.connection() as connection, connection.transaction():
-            cursor = connection.cursor(row_factory=tuple_row)
-            subscription_id = await self._lock(cursor, name)
-            await cursor.execute(QUERIES["forget"], {"name": name, "id": subscription_id})
+        async with self._pool.connection() as connection:
+            subscription_id = await forget_subscription(connection, name)
         self._wakeups.subscription_has_news(subscription_id)
         return Empty()
 
@@ -111,20 +108,9 @@ class Subscriptions:
     async def _seek(self, name: str, moment: datetime) -> None:
         subscription = await self.find(name)
         async with self._pool.connection() as connection:
-            await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
+            with not_found_when_gone(name):
+                await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
         self._wakeups.subscription_has_news(subscription.id)
-
-    async def _lock(self, cursor: psycopg.AsyncCursor[Any], name: str) -> int:
-        try:
-            row = await (await cursor.execute(QUERIES["lock"], {"name": name})).fetchone()
-        except psycopg.DatabaseError as error:
-            if error.sqlstate == SUBSCRIPTION_GONE:
-                raise not_found(name) from None
-            raise
-        if row is None:
-            raise not_found(name)
-        subscription_id: int = row[0]
-        return subscription_id
 
     async def _topic_id(self, cursor: psycopg.AsyncCursor[Any], topic: str) -> int:
         await cursor.execute(TOPIC_QUERIES["find"], {"log_topic": self._names.log_topic(topic)})
@@ -137,3 +123,20 @@ class Subscriptions:
     async def _check_dead_letter_topic(self, cursor: psycopg.AsyncCursor[Any], columns: dict[str, Any]) -> None:
         if columns["dead_letter_topic"]:
             await self._topic_id(cursor, columns["dead_letter_topic"])
+
+
+async def forget_subscription(connection: psycopg.AsyncConnection[Any], name: str) -> int:
+    """Delete it, with its leases and where it stood, or NOT_FOUND. Returns the id that it had."""
+    async with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
+        subscription_id = await _lock(cursor, name)
+        await cursor.execute(QUERIES["forget"], {"name": name, "id": subscription_id})
+    return subscription_id
+
+
+async def _lock(cursor: psycopg.AsyncCursor[Any], name: str) -> int:
+    with not_found_when_gone(name):
+        row = await (await cursor.execute(QUERIES["lock"], {"name": name})).fetchone()
+    if row is None:
+        raise not_found(name)
+    subscription_id: int = row[0]
+    return subscription_id

@@ -21,16 +21,17 @@ async def trim(
     *,
     retention_hours: float,
     topic: str | None = None,
+    only_read: bool = False,
     rows_a_transaction: int = ROWS_A_TRANSACTION,
 ) -> int:
     """Delete old messages that no group needs, of one topic or of all. Returns how many.
 
     Deletes in small transactions of its own; the connection must not be inside one. A topic without any group keeps
-    its messages for the same time.
+    its messages for the same time, or with `only_read` for longer: it is left out.
     """
     deleted = 0
     async with connection.cursor(row_factory=tuple_row) as cursor:
-        await cursor.execute(QUERIES["topics"], {"topic": topic})
+        await cursor.execute(QUERIES["topics"], {"topic": topic, "only_read": only_read})
         topics = await cursor.fetchall()
         for topic_id, name, total_partitions in topics:
             before = deleted

@@ -118,25 +118,36 @@ class Consumer:
                 await self._sleep(LOOK_AGAIN_S)
 
     async def _pull(self, wait_s: float) -> list[Delivery]:
-        """Messages, counted as in hand. Told to stop meanwhile, it gives back what still came."""
+        """Messages, counted as in hand. Told to stop meanwhile, or on an error, it gives back what came."""
         room = await self._unless_stopped(self._flow.reserve(self._handling.options.batch_size))
         if room is None:
             return []
         deliveries: list[Delivery] = []
+        kept = False
         try:
-            deliveries = await self._unless_stopped(self._pull_once(room, wait_s), ANSWER_UNDER_WAY_S) or []
-            linger_until = time.monotonic() + self._handling.options.linger_ms / 1000
-            while 0 < len(deliveries) < room and time.monotonic() < linger_until and not self._stop.is_set():
-                await self._sleep(min(LOOK_AGAIN_S, linger_until - time.monotonic()))
-                pull = self._pull_once(room - len(deliveries), 0.0)
-                deliveries += await self._unless_stopped(pull, ANSWER_UNDER_WAY_S) or []
+            deliveries += await self._unless_stopped(self._pull_once(room, wait_s), ANSWER_UNDER_WAY_S) or []
+            await self._linger(deliveries, room)
+            kept = not self._stop.is_set()
         finally:
-            await self._flow.settle(room, deliveries, +1)
-        if deliveries and self._stop.is_set():
-            await self._handling.give_back(deliveries)
-            await self._flow.settle(0, deliveries, -1)
-            return []
-        return deliveries
+            await self._flow.settle(room, deliveries if kept else [], +1)
+            if deliveries and not kept:
+                await asyncio.shield(self._handling.give_back(deliveries))
+        return deliveries if kept else []
+
+    async def _linger(self, deliveries: list[Delivery], room: int) -> None:
+        """Add to `deliveries` what still comes in time. A server that goes away meanwhile ends the wait, no more."""
+        linger_until = time.monotonic() + self._handling.options.linger_ms / 1000
+        while 0 < len(deliveries) < room and time.monotonic() < linger_until and not self._stop.is_set():
+            await self._sleep(min(LOOK_AGAIN_S, linger_until - time.monotonic()))
+            pull = self._pull_once(room - len(deliveries), 0.0)
+            try:
+                deliveries += await self._unless_stopped(pull, ANSWER_UNDER_WAY_S) or []
+            except Exception as error:
+                if not _comes_back(error):
+                    raise
+                # What is in hand is worth handling now: the next pull will see whether the server is back.
+                log.warning("lingered no longer", subscription=self._handling.subscription, error=str(error))
+                return
 
     async def _pull_once(self, most: int, wait_s: float) -> list[Delivery]:
         client, subscription, topic = self._handling.client, self._handling.subscription, self._handling.topic

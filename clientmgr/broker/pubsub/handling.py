@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
+from google.api_core import exceptions
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
@@ -105,7 +106,8 @@ class Handling:
     async def handle_pulled(self, deliveries: Sequence[Delivery]) -> None:
         """Handle what a pull brought. Whatever happens, each message is acknowledged, given back or left to expire."""
         started = time.monotonic()
-        keeping = asyncio.create_task(self._keep_leases([delivery.ack_id for delivery in deliveries]))
+        deliveries = wire.once_each(deliveries)
+        keeping = asyncio.create_task(self._keep_leases(_ack_ids(deliveries)))
         try:
             messages = [delivery.message for delivery in deliveries]
             try:
@@ -113,6 +115,7 @@ class Handling:
                     messages = await self._with_attempts(connection, deliveries)
                     settled = await self.run_handler(connection, messages)
                 await self.publish(settled.publications)
+                await self._forget_failures(deliveries, messages)
             except TransactionEndedError:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a handler throws is judged in one place
@@ -149,15 +152,17 @@ class Handling:
 
     async def publish(self, publications: Mapping[str, Sequence[Message]]) -> None:
         for topic in sorted(publications):
-            for portion in wire.requests(publications[topic]):
-                await self.client.publish(topic, portion)
+            try:
+                for portion in wire.requests(publications[topic]):
+                    await self.client.publish(topic, portion)
+            except exceptions.NotFound:
+                raise self.resources.topic_is_gone(topic) from None
             PUBLISHED.labels(topic).inc(len(publications[topic]))
 
     async def give_back(self, deliveries: Sequence[Delivery], delay_s: float = 0.0) -> None:
         """To be delivered again, not before `delay_s` (in whole seconds: that is all Pub/Sub knows)."""
-        ack_ids = [delivery.ack_id for delivery in deliveries]
         seconds = round(delay_s)
-        await self._tell_server(self.client.set_deadline(self.subscription, ack_ids, seconds))
+        await self._tell_server(self.client.set_deadline(self.subscription, _ack_ids(deliveries), seconds))
         if seconds <= BURST_PATIENCE_S:
             self.redelivery.expected_at = max(self.redelivery.expected_at, time.monotonic() + seconds)
 
@@ -197,8 +202,6 @@ class Handling:
         """The messages, with their number of attempts from our own books where the server keeps none."""
         uncounted = [delivery.message.message_id for delivery in deliveries if not delivery.counted]
         failures = await self.records.attempts(connection, uncounted) if uncounted else {}
-        if failures:
-            await self.records.forget_failures(connection, list(failures))
         return [
             msgspec.structs.replace(
                 delivery.message, attempt=delivery.message.attempt + failures.get(delivery.message.message_id, 0)
@@ -206,10 +209,16 @@ class Handling:
             for delivery in deliveries
         ]
 
-    async def _forget_failures(self, connection: AsyncConnection[Any], deliveries: Sequence[Delivery]) -> None:
-        uncounted = [delivery.message.message_id for delivery in deliveries if not delivery.counted]
-        if uncounted:
-            await self.records.forget_failures(connection, uncounted)
+    async def _forget_failures(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
+        """Once what they published is out, and not in the batch's transaction: until then they may fail again."""
+        failed_before = [
+            message.message_id
+            for delivery, message in zip(deliveries, messages, strict=True)
+            if message.attempt > delivery.message.attempt
+        ]
+        if failed_before:
+            async with self.pool.connection() as connection:
+                await self.records.forget_failures(connection, failed_before)
 
     async def _give_back_failed(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
         uncounted = [delivery.message.message_id for delivery in deliveries if not delivery.counted]
@@ -240,8 +249,8 @@ class Handling:
                         if one is not None:
                             settled.add(one)
                             reached += 1
-                    await self._forget_failures(connection, deliveries[at:reached])
                 await self.publish(settled.publications)
+                await self._forget_failures(deliveries[at:reached], messages[at:reached])
             except TransactionEndedError:
                 raise
             except Exception as error:  # noqa: BLE001  not the handler's: the commit, or what it published
@@ -275,8 +284,7 @@ class Handling:
 
     async def _acknowledge(self, deliveries: Sequence[Delivery]) -> None:
         """Not acknowledged they come again, to a handler whose writes are idempotent."""
-        ack_ids = [delivery.ack_id for delivery in deliveries]
-        await self._tell_server(self.client.acknowledge(self.subscription, ack_ids))
+        await self._tell_server(self.client.acknowledge(self.subscription, _ack_ids(deliveries)))
 
     async def _keep_leases(self, ack_ids: Sequence[str]) -> None:
         while True:
@@ -296,6 +304,10 @@ class Handling:
 def backoff_s(failures: int, jitter: Callable[[float, float], float] = random.uniform) -> float:
     """Exponential with full jitter: those who failed together do not come back together."""
     return jitter(0.0, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 30)))
+
+
+def _ack_ids(deliveries: Sequence[Delivery]) -> list[str]:
+    return [ack_id for delivery in deliveries for ack_id in delivery.ack_ids]
 
 
 def _sorted_out(

@@ -46,6 +46,7 @@ class Records:
             QUERIES["delay"],
             self._parameters(
                 **_columns([message for message, _ in retries]),
+                topic=self._topic,
                 delays_s=[max(0.0, retry.delay_s) for _, retry in retries],
                 message_ids=[message.message_id for message, _ in retries],
                 reasons=[as_text(retry.reason) for _, retry in retries],

@@ -65,9 +65,10 @@ class Resources:
         if missing:
             raise MissingResourcesError(self._settings.pubsub_project, missing)
 
-    def forget_topic(self, topic: str) -> None:
-        """The server says that it is gone."""
+    def topic_is_gone(self, topic: str) -> MissingResourcesError:
+        """The server says so: we remember it no longer. Returns what `require_topics` would raise."""
         self._known_topics.discard(topic)
+        return MissingResourcesError(self._settings.pubsub_project, [topic])
 
     async def _exists(self, topic: str) -> bool:
         if topic not in self._known_topics and await self._client.topic_exists(topic):

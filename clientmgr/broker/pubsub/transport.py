@@ -97,8 +97,7 @@ class PubSubBroker:
             for portion in wire.requests(messages) if messages else []:
                 await self._client.publish(topic, portion)
         except exceptions.NotFound:
-            self._resources.forget_topic(topic)
-            raise MissingResourcesError(self._settings.pubsub_project, [topic]) from None
+            raise self._resources.topic_is_gone(topic) from None
         except Exception as error:
             raise _translated(error) from error
         PUBLISHED.labels(topic).inc(len(messages))

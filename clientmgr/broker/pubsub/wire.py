@@ -1,7 +1,7 @@
 """Messages of ours as Pub/Sub carries them, and back. The contact or device has no field there: it is an attribute."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC
 from typing import Any
 
@@ -28,6 +28,12 @@ class Delivery:
     ack_id: str
     counted: bool
     """Whether the server counts deliveries; else we do."""
+    repeated_ack_ids: tuple[str, ...] = ()
+    """Of further deliveries of the message that came with this one."""
+
+    @property
+    def ack_ids(self) -> tuple[str, ...]:
+        return (self.ack_id, *self.repeated_ack_ids)
 
 
 def check(topic: str, message: Message, max_bytes: int) -> None:
@@ -70,6 +76,17 @@ def from_proto(topic: str, received: Any) -> Delivery:
         received.ack_id,
         counted=received.delivery_attempt > 0,
     )
+
+
+def once_each(deliveries: Sequence[Delivery]) -> list[Delivery]:
+    """Each message once, in their order: a server that delivers at least once may do so twice in a batch."""
+    by_message: dict[str, Delivery] = {}
+    for delivery in deliveries:
+        message_id = delivery.message.message_id
+        first = by_message.setdefault(message_id, delivery)
+        if first is not delivery:
+            by_message[message_id] = replace(first, repeated_ack_ids=(*first.repeated_ack_ids, delivery.ack_id))
+    return list(by_message.values())
 
 
 def storable(text: str) -> str:

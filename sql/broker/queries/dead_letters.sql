@@ -88,10 +88,12 @@ JOIN transactions AS t ON t.transaction_id = l.transaction_id;
 -- The Pub/Sub transport's way: a retry whose time has come, which only this subscription's workers see. Its id is the
 -- number that the letter has in the place of an offset.
 INSERT INTO clientmgr.pubsub_delayed (
-    subscription, not_before, message_id, attempts, host_id, user_id, payload, attributes, published_at, reason
+    subscription, topic, not_before, message_id, attempts, host_id, user_id, payload, attributes, published_at, reason
 )
-SELECT group_id, clock_timestamp(), c_offset::text, 0, host_id, user_id, payload, attributes, published_at, 'replayed'
-FROM clientmgr.dead_letter_queue WHERE id = ANY (%(ids)s::bigint[]) ORDER BY c_offset
+SELECT d.group_id, c.topic, clock_timestamp(), d.c_offset::text, 0, d.host_id, d.user_id, d.payload, d.attributes,
+    d.published_at, 'replayed'
+FROM clientmgr.dead_letter_queue AS d JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
+WHERE d.id = ANY (%(ids)s::bigint[]) ORDER BY d.c_offset
 ON CONFLICT (subscription, message_id) DO UPDATE SET not_before = excluded.not_before, attempts = 0;
 
 -- name: drop

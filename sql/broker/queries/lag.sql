@@ -1,5 +1,6 @@
 -- name: partition_lag
 -- One row a topic, group and partition. Other groups' retries are not ours to read. at_most bounds what is counted.
+-- Not told: what holds messages for a topic of the gateway that keeps them (gateway_topics.name). It reads nothing.
 SELECT
     c.topic, o.group_id, o.partition_id, o.next_offset, unread.messages, oldest.published_at, o.attempts, o.retry_at
 FROM clientmgr.consumer_offsets AS o
@@ -20,17 +21,23 @@ LEFT JOIN LATERAL (
 ) AS oldest ON true
 WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
     AND (%(subscription)s::text IS NULL OR o.group_id = %(subscription)s)
+    AND NOT EXISTS (SELECT FROM clientmgr.gateway_topics AS t WHERE t.topic_id = c.id AND t.name = o.group_id)
 ORDER BY c.topic, o.group_id, o.partition_id;
 
 -- name: set_aside
--- Waiting retries and dead letters that nobody has replayed, by topic and group; also of groups that are gone.
-SELECT c.topic, s.group_id, sum(s.waiting)::bigint, sum(s.dead)::bigint
+-- Waiting retries and dead letters that nobody has replayed, by topic and group, on either transport; also of groups that
+-- are gone.
+SELECT s.topic, s.group_id, sum(s.waiting)::bigint, sum(s.dead)::bigint
 FROM (
-    SELECT topic_id, group_id, 1 AS waiting, 0 AS dead FROM clientmgr.delayed_message_t
+    SELECT c.topic, d.group_id, 1 AS waiting, 0 AS dead
+    FROM clientmgr.delayed_message_t AS d JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
     UNION ALL
-    SELECT topic_id, group_id, 0, 1 FROM clientmgr.dead_letter_queue WHERE replayed_at IS NULL
+    SELECT p.topic, p.subscription, 1, 0 FROM clientmgr.pubsub_delayed AS p
+    UNION ALL
+    SELECT c.topic, d.group_id, 0, 1
+    FROM clientmgr.dead_letter_queue AS d JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
+    WHERE d.replayed_at IS NULL
 ) AS s
-JOIN clientmgr.log_counter AS c ON c.id = s.topic_id
-WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
+WHERE (%(topic)s::text IS NULL OR s.topic = %(topic)s)
     AND (%(subscription)s::text IS NULL OR s.group_id = %(subscription)s)
-GROUP BY c.topic, s.group_id;
+GROUP BY s.topic, s.group_id;

@@ -1,7 +1,8 @@
 -- name: topics
-SELECT id, topic, total_partitions FROM clientmgr.log_counter
-WHERE %(topic)s::text IS NULL OR topic = %(topic)s
-ORDER BY id;
+SELECT c.id, c.topic, c.total_partitions FROM clientmgr.log_counter AS c
+WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
+    AND (NOT %(only_read)s OR EXISTS (SELECT FROM clientmgr.consumer_offsets AS o WHERE o.topic_id = c.id))
+ORDER BY c.id;
 
 -- name: lock_topic_layout
 -- Shared with making a group: one that is to begin at the oldest message must find it still there afterwards.

@@ -55,6 +55,7 @@ SELECT id, next_offset, total_partitions FROM clientmgr.log_counter WHERE topic 
 SELECT 1 FROM clientmgr.consumer_offsets WHERE topic_id = %(topic_id)s FOR UPDATE NOWAIT;
 
 -- name: groups_behind
+-- What only holds messages for a topic of the gateway (gateway_topics.name) reads nothing, and so is never behind.
 SELECT DISTINCT o.group_id FROM clientmgr.consumer_offsets AS o
 CROSS JOIN LATERAL (
     SELECT FROM clientmgr.outbox_message_t AS m
@@ -62,6 +63,7 @@ CROSS JOIN LATERAL (
     ORDER BY m.c_offset LIMIT 1
 ) AS unread
 WHERE o.topic_id = %(topic_id)s
+    AND NOT EXISTS (SELECT FROM clientmgr.gateway_topics AS t WHERE t.topic_id = o.topic_id AND t.name = o.group_id)
 ORDER BY 1;
 
 -- name: resize_counter
@@ -73,13 +75,18 @@ UPDATE clientmgr.outbox_message_t SET partition_id = clientmgr.partition_of(host
 WHERE topic_id = %(topic_id)s AND partition_id <> clientmgr.partition_of(host_id, %(total_partitions)s);
 
 -- name: move_offsets
--- Every group has read everything: all its partitions, old and new, stand at the end.
+-- Every group has read everything: all its partitions, old and new, stand at the end. What only holds messages for a
+-- topic of the gateway stays where it is, or they would be trimmed.
 WITH gone AS (
     DELETE FROM clientmgr.consumer_offsets WHERE topic_id = %(topic_id)s AND partition_id >= %(total_partitions)s
 )
 INSERT INTO clientmgr.consumer_offsets AS o (group_id, topic_id, partition_id, next_offset)
-SELECT g.group_id, %(topic_id)s, p.partition_id, %(next_offset)s
-FROM (SELECT DISTINCT group_id FROM clientmgr.consumer_offsets WHERE topic_id = %(topic_id)s) AS g
+SELECT g.group_id, %(topic_id)s, p.partition_id, CASE WHEN t.name IS NULL THEN %(next_offset)s ELSE g.held_from END
+FROM (
+    SELECT group_id, min(next_offset) AS held_from FROM clientmgr.consumer_offsets
+    WHERE topic_id = %(topic_id)s GROUP BY group_id
+) AS g
+LEFT JOIN clientmgr.gateway_topics AS t ON t.topic_id = %(topic_id)s AND t.name = g.group_id
 CROSS JOIN generate_series(0, %(total_partitions)s - 1) AS p (partition_id)
 ON CONFLICT (group_id, topic_id, partition_id)
 DO UPDATE SET next_offset = excluded.next_offset, attempts = 0, failed_through = NULL, retry_at = NULL;

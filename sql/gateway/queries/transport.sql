@@ -18,10 +18,10 @@ DELETE FROM clientmgr.pubsub_attempts WHERE updated_at < now() - interval '31 da
 
 -- name: delay
 INSERT INTO clientmgr.pubsub_delayed AS d (
-    subscription, not_before, message_id, attempts, host_id, user_id, payload, attributes, published_at, reason
+    subscription, topic, not_before, message_id, attempts, host_id, user_id, payload, attributes, published_at, reason
 )
-SELECT %(subscription)s, clock_timestamp() + make_interval(secs => m.delay_s), m.message_id, m.attempts, m.host_id,
-    m.user_id, m.payload, m.attributes::jsonb, m.published_at, m.reason
+SELECT %(subscription)s, %(topic)s, clock_timestamp() + make_interval(secs => m.delay_s), m.message_id, m.attempts,
+    m.host_id, m.user_id, m.payload, m.attributes::jsonb, m.published_at, m.reason
 FROM unnest(
     %(delays_s)s::float8[], %(message_ids)s::text[], %(attempts)s::integer[], %(host_ids)s::text[],
     %(user_ids)s::text[], %(payloads)s::bytea[], %(attributes)s::text[], %(published_at)s::timestamptz[],
