@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from clientmgr.devices import topics
-from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit
+from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit, serving
 from tests.streaming.rig import event, read_topic
 
 LETTERS = "/messages/dead-letters"
@@ -21,6 +21,11 @@ def hidden(page: str) -> dict[str, list[str]]:
         fields.setdefault(name, []).append(value)
     fields.pop("csrf_token", None)
     return fields
+
+
+def visible(page: str) -> str:
+    """Without what a form offers to choose."""
+    return re.sub(r"<option.*?</option>", "", page)
 
 
 def test_a_letter_is_replayed_after_it_was_confirmed(house: House, visit: Visit) -> None:
@@ -147,6 +152,34 @@ def test_flippers_are_set_for_one_tenant_and_unset_again(house: House, visit: Vi
     visit.submit("/switches/flippers", {**form, "state": "unset"})
     assert [row[:3] for row in house.audited("flipper.set") if row[0] == QUIET] == [(QUIET, "dashboard:local", "off")]
     assert house.audited("flipper.unset")[-1][0] == QUIET
+
+
+def test_what_is_set_for_all_is_shown_however_many_tenants_have_a_setting_of_their_own(spare_house: House) -> None:
+    spare_house.query(
+        "INSERT INTO clientmgr.tenants (customer_id, status) SELECT n, 'activating' FROM generate_series(2001, 2600) AS n"
+    )
+    spare_house.query(
+        "INSERT INTO clientmgr.flippers (name, customer_id, enabled, updated_by)"
+        " SELECT 'CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER', n, false, 'test' FROM generate_series(2001, 2600) AS n"
+    )
+    spare_house.query(
+        "INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by)"
+        " SELECT n, 'many', 'test' FROM generate_series(2001, 2600) AS n"
+    )
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        first = visit.see("/switches")
+        assert "not set" not in visible(first)
+        assert first.count("<td>all tenants</td>") == 2
+        assert "601 set by tenant, page 1 of 13" in first
+        assert "601 in all, page 1 of 13" in first
+        last = visit.see("/switches?page=13&exclusionsPage=12")
+        assert last.count("<td>all tenants</td>") == 2
+        assert 'href="/tenants/1001">1001</a></td>' in last, "OLD_ONE, the last by name"
+        assert 'rel="next" href="?page=13&amp;exclusionsPage=13"' in last
+        found = visit.see("/switches?customerId=2600")
+        assert "1 set by tenant, page 1 of 1" in found
+        assert "1 in all, page 1 of 1" in found
+        assert 'value="2600"' in found
 
 
 def test_a_flipper_for_a_customer_that_there_is_not_is_refused(visit: Visit) -> None:
