@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from psycopg import Connection
 
-from clientmgr.audit import AuditEntry, chain_of
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import DeadLetter, Selection, State, as_counted, counts, letters, summaries
 from clientmgr.devices.masking import masked_text, plain_text
@@ -173,9 +172,7 @@ async def show_letter(desk: Desk, _visitor: Visitor, request: LetterRequest) -> 
 async def reveal_letter(desk: Desk, visitor: Visitor, request: LetterRequest) -> LetterDetail:
     """With the secrets in its payload. Who is about to see them is recorded before anything is shown."""
     letter = await _letter(desk, request.id)
-    details: dict[str, str | int] = {"command": "dashboard", "dead_letter": letter.id}
-    entry = AuditEntry(chain_of({letter.tenant}), visitor.actor, "dead-letter.reveal", "revealed", details=details)
-    await desk.record(entry)
+    await desk.record(actions.revealed(letter, actor=visitor.actor, command="dashboard"))
     return _detail(letter, reveal=True)
 
 
