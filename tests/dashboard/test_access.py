@@ -102,6 +102,12 @@ def test_signing_in_leads_nowhere_else(stranger: Visit, wanted: str) -> None:
     assert stranger.post("/sign-in", data=form).headers["location"] == "/"
 
 
+def test_whoever_is_signed_in_is_not_asked_again(viewer: Visit) -> None:
+    for wanted, led_to in (("/tenants", "/tenants"), ("//evil.example", "/")):
+        answer = viewer.get("/sign-in", params={"next": wanted})
+        assert (answer.status_code, answer.headers["location"]) == (303, led_to)
+
+
 def test_signing_in_and_out_is_audited(house: House, stranger: Visit) -> None:
     stranger.post("/sign-in", data={"name": "vera", "password": PASSWORDS["vera"]})
     assert house.audited("dashboard.sign-in")[-1][1] == "dashboard:vera"
