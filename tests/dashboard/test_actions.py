@@ -7,6 +7,7 @@ from urllib.parse import quote
 import pytest
 
 from clientmgr.devices import topics
+from streaming.dashboard.operations import devices
 from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit, serving
 from tests.streaming.rig import event, read_topic
 
@@ -203,6 +204,34 @@ def test_a_device_is_found_by_contact_client_id_or_token(visit: Visit, by: str, 
     assert answer.status_code == 200
     assert "clientId=c1" in answer.text
     assert SECRET not in str(answer.url), "a token belongs in no address"
+
+
+@pytest.mark.parametrize("wanted", [SECRET, "0", "-1", str(2**63)])
+def test_what_is_no_contact_gets_into_no_address(visit: Visit, wanted: str) -> None:
+    answer = visit.submit("/devices", {"customerId": BUSY, "by": "contact", "wanted": wanted})
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
+    assert SECRET not in answer.text
+
+
+def test_many_devices_are_shown_page_by_page_and_counted_up_to_a_limit(
+    spare_house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare_house.publish_and_write(
+        *(event("contactLinked", customer=QUIET, client=f"many-{n:03}", contactId=77) for n in range(121))
+    )
+    contact = f"/devices?customerId={QUIET}&contactId=77"
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        first = visit.see(contact)
+        assert "121 in all, page 1 of 3" in first
+        assert "many-049" in first
+        assert "many-050" not in first
+        (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
+        assert "many-050" in visit.see("/devices" + following.replace("&amp;", "&"))
+        monkeypatch.setattr(devices, "MOST_DEVICES", 120)
+        cut = visit.see(contact)
+        assert "at least 120 in all, page 1 of 3" in cut
+        assert visit.get(f"/api/v1/devices/by-contact?customerId={QUIET}&contactId=77").json()["isAtLeast"] is True
 
 
 def test_a_device_is_shown_with_when_each_part_was_set_and_its_token_masked(house: House, visit: Visit) -> None:
