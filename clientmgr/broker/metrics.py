@@ -41,8 +41,11 @@ HANDLING_SECONDS: Final = Histogram(
 
 
 def expect_published(topics: Iterable[str]) -> None:
-    """Count from nothing. A series that begins with its first messages has not grown, by Prometheus' reckoning, and what
-    alarms at growth would miss them."""
+    """Count from nothing.
+
+    By Prometheus' reckoning a series that begins with its first messages has not grown by them: an alert that asks for
+    growth would miss them.
+    """
     for topic in topics:
         PUBLISHED.labels(topic)
 

@@ -157,11 +157,13 @@ def test_flippers_are_set_for_one_tenant_and_unset_again(house: House, visit: Vi
 
 def test_what_is_set_for_all_is_shown_however_many_tenants_have_a_setting_of_their_own(spare_house: House) -> None:
     spare_house.query(
-        "INSERT INTO clientmgr.tenants (customer_id, status) SELECT n, 'activating' FROM generate_series(2001, 2600) AS n"
+        "INSERT INTO clientmgr.tenants (customer_id, status)"
+        " SELECT n, 'activating' FROM generate_series(2001, 2600) AS n"
     )
     spare_house.query(
         "INSERT INTO clientmgr.flippers (name, customer_id, enabled, updated_by)"
-        " SELECT 'CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER', n, false, 'test' FROM generate_series(2001, 2600) AS n"
+        " SELECT 'CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER', n, false, 'test'"
+        " FROM generate_series(2001, 2600) AS n"
     )
     spare_house.query(
         "INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by)"

@@ -45,7 +45,8 @@ def sign_in_route(site: Site) -> Route:
 async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
     try:
         await _record(site, visitor, "dashboard.sign-out")
-    except Exception as error:  # noqa: BLE001  # nobody is kept signed in because it can't be written down
+    except Exception as error:
+        # Nobody is kept signed in because it can't be written down.
         log.error("a sign-out is not in the audit log", user=visitor.name, exc_info=error)
     answer = see_other("/sign-in")
     answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(None)
