@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import class_row, tuple_row
@@ -20,6 +20,10 @@ from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import require_customer
 
 _QUERIES = named_queries("control/queries/flippers.sql")
+
+
+SettingScope = Literal["any", "all", "own"]
+"""Which settings: `all` are those for all customers, `own` those that customers have of their own."""
 
 
 class Flipper(enum.StrEnum):
@@ -72,10 +76,12 @@ class FlipperCache:
         return self._flippers
 
 
-def list_settings(connection: Connection[Any], customer_id: CustomerId | None = None) -> Iterator[FlipperSetting]:
+def list_settings(
+    connection: Connection[Any], customer_id: CustomerId | None = None, *, scope: SettingScope = "any"
+) -> Iterator[FlipperSetting]:
     """What is set, by name; of one customer: its own rows and the global ones."""
     with connection.cursor(row_factory=class_row(FlipperSetting)) as cursor:
-        yield from cursor.execute(_QUERIES["list"], {"customer_id": customer_id})
+        yield from cursor.execute(_QUERIES["list"], {"customer_id": customer_id, "scope": scope})
 
 
 def set_flipper(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
+from clientmgr.broker.metrics import expect_published
 from clientmgr.database import Database
 from clientmgr.errors import ErrorKind, classify, is_permanent
 from clientmgr.logs import configure_logging, get_logger
@@ -81,6 +82,7 @@ async def consume_on(
     """Consume all that the daemon reads on an open broker, and tell what became of it."""
     tenants = TenantDirectory(settings)
     services = Services(settings, Database.from_settings(settings), tenants)
+    expect_published(daemon.publishes_to)
     try:
         with services.closing:
             sources = daemon.sources(services)

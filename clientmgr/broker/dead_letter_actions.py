@@ -1,4 +1,6 @@
-"""Replays dead letters and drops them: in small transactions, each with its row in the audit log."""
+"""Replays dead letters and drops them: in small transactions, each with its row in the audit log. Whoever looks at the
+secrets in one is recorded as well.
+"""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +11,7 @@ from psycopg import Connection
 from psycopg.rows import tuple_row
 
 from clientmgr.audit import AuditEntry, AuditLogger, chain_of
-from clientmgr.broker.dead_letters import QUERIES, Selection, as_counted, counts, over_matching
+from clientmgr.broker.dead_letters import QUERIES, DeadLetter, Selection, as_counted, counts, over_matching
 from clientmgr.settings import Settings
 
 LETTERS_A_TRANSACTION = 500
@@ -119,6 +121,12 @@ def drop(
             dropped += len(tenants)
             on_progress(len(ids))
     return dropped
+
+
+def revealed(letter: DeadLetter, *, actor: str, command: str) -> AuditEntry:
+    """That somebody sees the secrets in a letter. To be written before anything is shown."""
+    details: dict[str, str | int] = {"command": command, "dead_letter": letter.id}
+    return AuditEntry(chain_of({letter.tenant}), actor, "dead-letter.reveal", "revealed", details=details)
 
 
 def _parts(connection: Connection[Any], selection: Selection) -> list[_Part]:

@@ -38,6 +38,8 @@ class Selection:
     until: datetime | None = None
     contains: str | None = None
     """Text in the message or in the error."""
+    search_payload: bool = True
+    """False: `contains` is looked for in the error alone. Whoever may not read secrets must not guess them either."""
     ids: Sequence[int] | None = None
     state: State = State.OPEN
     newest_id: int | None = None

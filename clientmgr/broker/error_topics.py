@@ -59,6 +59,8 @@ class ErrorTopicCount:
     open: int
     last_day: int
     kept: int
+    is_at_least: bool
+    """There may be more: not all were looked at."""
 
 
 def require_error_topic(topic: str) -> str:

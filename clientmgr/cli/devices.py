@@ -11,6 +11,7 @@ from clientmgr.cli.device_export import EXPORTERS, opened_output
 from clientmgr.cli.device_output import as_object, as_row, show_device
 from clientmgr.cli.output import (
     JsonOption,
+    RevealOption,
     actor,
     console,
     errors,
@@ -30,10 +31,6 @@ from clientmgr.tenants.names import CustomerId, parse_customer_id
 app = typer.Typer(help="Devices: show one, find some, export all.", no_args_is_help=True)
 
 CustomerOption = Annotated[str, typer.Option("--customer", "-c", help="The customer's id.", show_default=False)]
-RevealOption = Annotated[
-    bool,
-    typer.Option("--reveal", help="Show push tokens and web push keys in full. This is recorded in the audit log."),
-]
 
 
 @app.command()

@@ -24,6 +24,7 @@ from clientmgr.cli.dlq_filters import with_filters
 from clientmgr.cli.message_output import data_fields, pretty
 from clientmgr.cli.output import (
     JsonOption,
+    RevealOption,
     YesOption,
     actor,
     console,
@@ -34,6 +35,7 @@ from clientmgr.cli.output import (
     show_rows,
 )
 from clientmgr.database import Role
+from clientmgr.devices.masking import masked_data
 from clientmgr.errors import InvalidInputError, PermanentError
 
 app = typer.Typer(help="Messages that could not be handled: list, show, replay, drop.", no_args_is_help=True)
@@ -65,11 +67,22 @@ def list_command(
 
 
 @app.command()
-def show(ids: Annotated[list[int], typer.Argument(metavar="ID...")], as_json: JsonOption = False) -> None:
-    """Show dead letters with their contents, attributes and error."""
-    database, _ = open_database()
+def show(
+    ids: Annotated[list[int], typer.Argument(metavar="ID...")],
+    *,
+    reveal: RevealOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Show dead letters with their contents, attributes and error. Push tokens and web push keys are masked."""
+    database, settings = open_database()
     with database.connect(Role.READER, autocommit=True) as connection:
         found = letters(connection, ids)
+    if not reveal:
+        found = [replace(letter, data=masked_data(letter.data)) for letter in found]
+    elif found:
+        entries = [actions.revealed(letter, actor=actor(), command="dlq show") for letter in found]
+        with database.connect(Role.WRITER) as connection:
+            AuditLogger.from_settings(settings).append(connection, entries)
     if as_json:
         documents = [{**_without_data(letter), **data_fields(letter.data)} for letter in found]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(documents), indent=2).decode() + "\n")

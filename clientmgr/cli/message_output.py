@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 
 from clientmgr.broker.postgres.reading import LoggedMessage
-from clientmgr.devices.masking import plain_text
+from clientmgr.devices.masking import masked_data, plain_text
 
 
 def json_line(message: LoggedMessage) -> str:
-    """A message as one line of JSON."""
+    """A message as one line of JSON, for programs: the contents are as they were published, secrets included."""
     return msgspec.json.encode(
         {
             "offset": message.c_offset,
@@ -25,10 +25,10 @@ def json_line(message: LoggedMessage) -> str:
 
 
 def text_line(message: LoggedMessage) -> str:
-    """A message as one line for people."""
+    """A message as one line for people, with devices' secrets masked."""
     labels = {"tenant": message.tenant, "key": message.key, **message.attributes}
     words = [f"{name}={value}" for name, value in labels.items() if value]
-    data = message.data.decode(errors="backslashreplace")
+    data = masked_data(message.data).decode(errors="backslashreplace")
     return printable("  ".join([f"#{message.c_offset}", local_time(message.published_at), *words, data]))
 
 

@@ -22,6 +22,7 @@ from clientmgr.settings import Settings
 
 MESSAGES_A_CHUNK = 1000
 BYTES_A_CHUNK = 8 * 1024 * 1024
+JSON_HELP = "Print one JSON object a line, with the message as it was published: nothing is masked."
 
 
 def register(app: typer.Typer) -> None:
@@ -77,9 +78,12 @@ def tail(
     ] = False,
     burst: Annotated[bool, typer.Option("--burst", help="Stop at the end instead of waiting for more.")] = False,
     limit: Annotated[int | None, typer.Option(min=1, help="Stop after so many messages.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help=JSON_HELP)] = False,
 ) -> None:
-    """Print the messages of a topic as they come. Looking on takes nothing away from anybody. Ctrl-C stops it."""
+    """Print the messages of a topic as they come. Looking on takes nothing away from anybody. Ctrl-C stops it.
+
+    Push tokens and web push keys are masked, but not with --json.
+    """
     database, settings = open_database()
     if settings.broker != "postgres":
         raise SettingsError(

@@ -20,6 +20,10 @@ from clientmgr.logs import configure_logging, get_logger
 from clientmgr.settings import Settings, load_settings
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+RevealOption = Annotated[
+    bool,
+    typer.Option("--reveal", help="Show push tokens and web push keys in full. This is recorded in the audit log."),
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 # A file or a pipe has no width: a table in it is as wide as its contents.

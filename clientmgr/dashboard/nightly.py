@@ -9,6 +9,10 @@ from psycopg import Connection
 from clientmgr.sqlfiles import named_queries
 
 _QUERIES = named_queries("dashboard/queries/nightly.sql")
+_STANDING = named_queries("operations/queries/standing.sql")
+
+_FOR_EVERY_TENANT: Final = {"tenant metrics": "dashboard", "orphan search": "orphan_search"}
+"""What is done for each tenant, and what the metrics call it. One tenant that was left out is one too many."""
 
 LATE_AFTER: Final = timedelta(hours=36)
 """Done every night: a day and a half without is a night that was missed."""
@@ -19,22 +23,28 @@ class NightlyWork(Struct, frozen=True, rename="camel"):
 
     name: str
     done_at: datetime | None
-    """None: never yet."""
+    """Up to when it is done: where it is done for every tenant, the one that waits longest counts. None: never yet."""
     failures: int
     """Tenants that it failed for, the last time."""
     state: str
-    """`fresh`, `late` or `never`."""
+    """`fresh`, `late` or `never`: not yet, and no tenant has waited a night for it."""
 
 
 def nightly_work(connection: Connection[Any], *, now: datetime | None = None) -> list[NightlyWork]:
     now = now or datetime.now(UTC)
+    waiting_since: dict[str, datetime] = dict(connection.execute(_STANDING["work"]).fetchall())
     return [
-        NightlyWork(name, done_at, failures, _state(done_at, now))
-        for name, done_at, failures in connection.execute(_QUERIES["nightly_work"])
+        _judged(name, last_done_at, failures, waiting_since.get(_FOR_EVERY_TENANT.get(name, "")), now)
+        for name, last_done_at, failures in connection.execute(_QUERIES["nightly_work"])
     ]
 
 
-def _state(done_at: datetime | None, now: datetime) -> str:
-    if done_at is None:
-        return "never"
-    return "late" if now - done_at > LATE_AFTER else "fresh"
+def _judged(
+    name: str, last_done_at: datetime | None, failures: int, waiting_since: datetime | None, now: datetime
+) -> NightlyWork:
+    """`waiting_since`: since when some tenant waits, its activation at the earliest. None: nobody waits for it."""
+    waiting_since = waiting_since or last_done_at
+    done_at = None if last_done_at is None else waiting_since
+    if waiting_since is not None and now - waiting_since > LATE_AFTER:
+        return NightlyWork(name, done_at, failures, "late")
+    return NightlyWork(name, done_at, failures, "never" if done_at is None else "fresh")

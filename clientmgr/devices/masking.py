@@ -1,6 +1,7 @@
 """Hides what would let somebody else push to a device, wherever it stands: in a field, a message, a request. Pure."""
 
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
@@ -9,6 +10,10 @@ SECRETS: Final = frozenset({"pushToken", "deviceToken", "token", "fid", "endpoin
 """Members of messages and requests that are a device's secrets."""
 
 _SECRET_MEMBER = re.compile(rf'("(?:{"|".join(sorted(SECRETS))})"\s*:\s*")([^"]*)')
+
+# Numbers stay as they were written: 1.10 is not to become 1.1 only because something beside it is masked.
+_DECODER = msgspec.json.Decoder(float_hook=Decimal)
+_ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 
 def mask(secret: str | None) -> str | None:
@@ -27,16 +32,22 @@ def masked(document: Any, *, secret: bool = False) -> Any:
     return mask(document) if secret and isinstance(document, str) else document
 
 
-def masked_text(data: bytes) -> str:
-    """A message's contents for people: indented where they are JSON, and without secrets.
+def masked_data(data: bytes) -> bytes:
+    """A message's contents without secrets, on one line where they are JSON.
 
     What is not JSON (that may be why somebody looks at it) is searched for what looks like a secret's member.
     """
     try:
-        return plain_text(msgspec.json.encode(masked(msgspec.json.decode(data))))
+        return _ENCODER.encode(masked(_DECODER.decode(data)))
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
-        text = data.decode(errors="backslashreplace")
-        return _SECRET_MEMBER.sub(lambda found: f"{found[1]}{mask(found[2])}", text)
+        text = data.decode(errors="surrogateescape")
+        hidden = _SECRET_MEMBER.sub(lambda found: f"{found[1]}{mask(found[2])}", text)
+        return hidden.encode(errors="surrogateescape")
+
+
+def masked_text(data: bytes) -> str:
+    """A message's contents for people: indented where they are JSON, and without secrets."""
+    return plain_text(masked_data(data))
 
 
 def plain_text(data: bytes) -> str:

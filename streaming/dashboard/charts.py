@@ -1,7 +1,7 @@
 """Charts as SVG: no script, no library, readable by a screen reader. Colours are the style sheet's. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import pairwise
 
 from markupsafe import Markup, escape
@@ -133,7 +133,7 @@ class _Frame:
             ends = [(LEFT, "start", self._times[0]), (WIDTH - RIGHT, "end", self._times[1])]
             parts += [
                 Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                    x, HEIGHT - 8, anchor, f"{at:%Y-%m-%d}"
+                    x, HEIGHT - 8, anchor, f"{at.astimezone(UTC):%Y-%m-%d}"
                 )
                 for x, anchor, at in (
                     ends if self._first < self._last else [((LEFT + WIDTH) // 2, "middle", ends[0][2])]
@@ -148,7 +148,7 @@ def _marks(frame: _Frame, times: Sequence[datetime], series: Mapping[str, Values
         return Markup("")
     return Markup("").join(
         Markup('<circle class="mark" cx="{:.1f}" cy="{:.1f}" r="3"><title>{}</title></circle>').format(
-            frame.x(at), frame.y(value), f"{at:%Y-%m-%d %H:%M} UTC, {name}: {shown(value)}"
+            frame.x(at), frame.y(value), f"{at.astimezone(UTC):%Y-%m-%d %H:%M} UTC, {name}: {shown(value)}"
         )
         for name, values in series.items()
         for at, value in zip(times, values, strict=True)

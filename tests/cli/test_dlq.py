@@ -10,12 +10,14 @@ import pytest
 from clientmgr.broker.interface import Batch, Dead, Message, Outcome
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.cli.dlq_filters import parse_moment
-from clientmgr.database import Database
+from clientmgr.database import Database, Role
 from clientmgr.errors import InvalidInputError
 from clientmgr.settings import Settings
 from tests.cli.calling import Cli
 
 TOPIC, SUBSCRIPTION = "orders", "orders-reader"
+TOKEN = "token-that-nobody-may-see-0123456789"
+SECRET_EVENT = f'{{"pushToken":"{TOKEN}","v":1.10}}'
 
 
 @pytest.fixture
@@ -77,6 +79,31 @@ def test_show_as_json_has_the_message_as_json(cli: Cli) -> None:
     result = cli.ok("dlq", "show", "1", "2", "--json")
     assert [letter["data"] for letter in result.json] == [{"eventId": "e0", "v": 1.1}, {"eventId": "e1", "v": 1.1}]
     assert '"v": 1.10' in result.out
+
+
+@pytest.fixture
+def secretive(cli: Cli, database: Database) -> Cli:
+    """Letter 1 has a push token in it."""
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("UPDATE clientmgr.dead_letter_queue SET payload = %s WHERE id = 1", [SECRET_EVENT.encode()])
+    return cli
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "JSON"])
+def test_show_masks_tokens_and_says_nothing_to_the_audit_log(secretive: Cli, form: list[str]) -> None:
+    shown = secretive.ok("dlq", "show", "1", *form).out
+    assert TOKEN not in shown
+    assert "token-…6789" in shown
+    assert '"v": 1.10' in shown, "the rest is as it was published"
+    assert secretive.ok("audit", "list", "--customer", "1", "--json").json == []
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]], ids=["text", "JSON"])
+def test_show_reveals_tokens_to_who_asks_and_that_is_audited(secretive: Cli, form: list[str]) -> None:
+    assert TOKEN in secretive.ok("dlq", "show", "1", "--reveal", *form).out
+    (record,) = secretive.ok("audit", "list", "--customer", "1", "--json").json
+    assert (record["action"], record["details"]) == ("dead-letter.reveal", {"command": "dlq show", "dead_letter": 1})
+    assert record["actor"].startswith("cli:")
 
 
 def test_show_of_a_letter_that_is_not_there_is_exit_code_1(cli: Cli) -> None:

@@ -155,6 +155,16 @@ def test_tail_prints_a_json_object_a_line_with_the_data_as_it_was_published(orde
     assert message["publishedAt"].endswith("Z")
 
 
+def test_tail_masks_tokens_for_people_and_nothing_for_programs(orders: Cli) -> None:
+    token = "token-that-nobody-may-see-0123456789"
+    orders.ok("publish", TOPIC, f'{{"pushToken":"{token}","x":1.10}}')
+    shown = orders.ok("tail", TOPIC, "--from-start", "--burst").out
+    assert '{"pushToken":"token-…6789","x":1.10}' in shown
+    assert token in orders.ok("tail", TOPIC, "--from-start", "--burst", "--json").out
+    told = " ".join(orders.ok("tail", "--help").out.split())
+    assert "nothing is masked" in told.replace("│ │ ", "")
+
+
 def test_tail_shows_what_is_not_json_for_what_it_is(orders: Cli, database: Database) -> None:
     with database.connect(Role.OWNER) as connection:
         for offset, payload in enumerate([b"plain \x1b[31m", b"\xff\xfe"], 1):

@@ -17,7 +17,7 @@ from streaming.dashboard.access.users import Role, Users, is_password, user_line
 from streaming.dashboard.access.visitors import COOKIE
 from streaming.dashboard.operations.table import OPERATIONS
 from tests.cli.calling import Cli
-from tests.dashboard.house import BUSY, PASSWORDS, House, Visit, serving, write_users
+from tests.dashboard.house import BUSY, PASSWORDS, SECRET, House, Visit, serving, write_users
 from tests.streaming.processes import COMMAND, worker
 from tests.waiting import eventually
 
@@ -102,6 +102,12 @@ def test_signing_in_leads_nowhere_else(stranger: Visit, wanted: str) -> None:
     assert stranger.post("/sign-in", data=form).headers["location"] == "/"
 
 
+def test_whoever_is_signed_in_is_not_asked_again(viewer: Visit) -> None:
+    for wanted, led_to in (("/tenants", "/tenants"), ("//evil.example", "/")):
+        answer = viewer.get("/sign-in", params={"next": wanted})
+        assert (answer.status_code, answer.headers["location"]) == (303, led_to)
+
+
 def test_signing_in_and_out_is_audited(house: House, stranger: Visit) -> None:
     stranger.post("/sign-in", data={"name": "vera", "password": PASSWORDS["vera"]})
     assert house.audited("dashboard.sign-in")[-1][1] == "dashboard:vera"
@@ -137,6 +143,30 @@ def test_a_viewer_sees_everything_and_changes_nothing(house: House, viewer: Visi
             assert answer.status_code == 403, operation
     assert house.query("SELECT count(*) FROM clientmgr.audit_log") == before
     assert house.query("SELECT count(*) FROM clientmgr.dead_letter_queue WHERE id = %s", letter) == [(1,)]
+
+
+def test_a_viewer_can_not_find_out_a_masked_token_by_searching_for_its_parts(
+    house: House, viewer: Visit, operator: Visit
+) -> None:
+    letter = house.dead_letter(f'{{"pushToken": "{SECRET}"}}'.encode(), error="a failure to be found")
+
+    def found(visit: Visit, text: str) -> list[int]:
+        answer = visit.get("/api/v1/dead-letters", params={"contains": text, "limit": 500})
+        return [row["id"] for row in answer.json()["items"]]
+
+    def counted(visit: Visit, text: str) -> int:
+        answer = visit.post(
+            "/api/v1/dead-letters/preview", json={"contains": text}, headers={"X-CSRF-Token": visit.token}
+        )
+        return int(answer.json()["letters"])
+
+    assert found(viewer, "failure to be found") == [letter]
+    assert counted(viewer, "failure to be found") == 1
+    assert letter in found(operator, SECRET)
+    assert counted(operator, SECRET) >= 1
+    assert found(viewer, SECRET) == []
+    assert counted(viewer, SECRET) == 0
+    assert "Error contains" in viewer.see("/messages/dead-letters")
 
 
 def test_what_an_operator_does_is_audited_under_their_name(house: House, operator: Visit) -> None:

@@ -7,7 +7,8 @@ from urllib.parse import quote
 import pytest
 
 from clientmgr.devices import topics
-from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit
+from streaming.dashboard.operations import devices
+from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit, serving
 from tests.streaming.rig import event, read_topic
 
 LETTERS = "/messages/dead-letters"
@@ -21,6 +22,11 @@ def hidden(page: str) -> dict[str, list[str]]:
         fields.setdefault(name, []).append(value)
     fields.pop("csrf_token", None)
     return fields
+
+
+def visible(page: str) -> str:
+    """Without what a form offers to choose."""
+    return re.sub(r"<option.*?</option>", "", page)
 
 
 def test_a_letter_is_replayed_after_it_was_confirmed(house: House, visit: Visit) -> None:
@@ -149,6 +155,36 @@ def test_flippers_are_set_for_one_tenant_and_unset_again(house: House, visit: Vi
     assert house.audited("flipper.unset")[-1][0] == QUIET
 
 
+def test_what_is_set_for_all_is_shown_however_many_tenants_have_a_setting_of_their_own(spare_house: House) -> None:
+    spare_house.query(
+        "INSERT INTO clientmgr.tenants (customer_id, status)"
+        " SELECT n, 'activating' FROM generate_series(2001, 2600) AS n"
+    )
+    spare_house.query(
+        "INSERT INTO clientmgr.flippers (name, customer_id, enabled, updated_by)"
+        " SELECT 'CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER', n, false, 'test'"
+        " FROM generate_series(2001, 2600) AS n"
+    )
+    spare_house.query(
+        "INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by)"
+        " SELECT n, 'many', 'test' FROM generate_series(2001, 2600) AS n"
+    )
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        first = visit.see("/switches")
+        assert "not set" not in visible(first)
+        assert first.count("<td>all tenants</td>") == 2
+        assert "601 set by tenant, page 1 of 13" in first
+        assert "601 in all, page 1 of 13" in first
+        last = visit.see("/switches?page=13&exclusionsPage=12")
+        assert last.count("<td>all tenants</td>") == 2
+        assert 'href="/tenants/1001">1001</a></td>' in last, "OLD_ONE, the last by name"
+        assert 'rel="next" href="?page=13&amp;exclusionsPage=13"' in last
+        found = visit.see("/switches?customerId=2600")
+        assert "1 set by tenant, page 1 of 1" in found
+        assert "1 in all, page 1 of 1" in found
+        assert 'value="2600"' in found
+
+
 def test_a_flipper_for_a_customer_that_there_is_not_is_refused(visit: Visit) -> None:
     form = {"name": "USE_POSTGRES_DEVICE_MAPPER", "customerId": 404, "state": "on"}
     assert visit.submit("/switches/flippers", form).status_code == 404
@@ -170,6 +206,34 @@ def test_a_device_is_found_by_contact_client_id_or_token(visit: Visit, by: str, 
     assert answer.status_code == 200
     assert "clientId=c1" in answer.text
     assert SECRET not in str(answer.url), "a token belongs in no address"
+
+
+@pytest.mark.parametrize("wanted", [SECRET, "0", "-1", str(2**63)])
+def test_what_is_no_contact_gets_into_no_address(visit: Visit, wanted: str) -> None:
+    answer = visit.submit("/devices", {"customerId": BUSY, "by": "contact", "wanted": wanted})
+    assert answer.status_code == 400
+    assert "location" not in answer.headers
+    assert SECRET not in answer.text
+
+
+def test_many_devices_are_shown_page_by_page_and_counted_up_to_a_limit(
+    spare_house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare_house.publish_and_write(
+        *(event("contactLinked", customer=QUIET, client=f"many-{n:03}", contactId=77) for n in range(121))
+    )
+    contact = f"/devices?customerId={QUIET}&contactId=77"
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        first = visit.see(contact)
+        assert "121 in all, page 1 of 3" in first
+        assert "many-049" in first
+        assert "many-050" not in first
+        (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
+        assert "many-050" in visit.see("/devices" + following.replace("&amp;", "&"))
+        monkeypatch.setattr(devices, "MOST_DEVICES", 120)
+        cut = visit.see(contact)
+        assert "at least 120 in all, page 1 of 3" in cut
+        assert visit.get(f"/api/v1/devices/by-contact?customerId={QUIET}&contactId=77").json()["isAtLeast"] is True
 
 
 def test_a_device_is_shown_with_when_each_part_was_set_and_its_token_masked(house: House, visit: Visit) -> None:

@@ -118,7 +118,7 @@ def test_a_dead_letter_is_replayed_by_clicking(browser: Browser, address: str, h
 
 def test_a_flipper_is_turned_by_clicking_and_a_token_revealed(browser: Browser, address: str, house: House) -> None:
     visit(browser, f"{address}/switches")
-    browser.fill("input[name=customerId]", str(QUIET))
+    browser.fill("input[name=customerId][required]", str(QUIET))
     browser.click("Set")
     browser.wait_for("Changed. Daemons follow within seconds.")
     assert house.audited("flipper.set")[-1][:2] == (QUIET, "dashboard:local")

@@ -4,19 +4,25 @@ from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
-from clientmgr.settings import load_settings
+from clientmgr.settings import Settings, load_settings
 from streaming.dashboard import desk
-from tests.dashboard.house import serving
+from streaming.dashboard.access.users import Users
+from streaming.dashboard.access.visitors import COOKIE, Doorkeeper
+from tests.dashboard.house import PASSWORDS, Visit, serving, write_users
 
 
-def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Of a database that is away."""
     monkeypatch.setattr(desk, "CONNECTION_WITHIN_S", 0.2)
-    nobody = load_settings(
+    return load_settings(
         database_url="postgresql://nobody@127.0.0.1:1/none", data_dir=tmp_path, audit_hash_key="key", dashboard_port=0
     )
+
+
+def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(nobody: Settings) -> None:
     with serving(nobody) as address:
         assert httpx.get(f"{address}/healthz").status_code == 503
         page = httpx.get(f"{address}/tenants")
@@ -25,3 +31,25 @@ def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(
         answer = httpx.get(f"{address}/api/v1/tenants")
         assert (answer.status_code, answer.json()["detail"]) == (503, "The database does not answer.")
         assert httpx.get(f"{address}/static/dashboard.css").status_code == 200
+
+
+def test_nobody_signs_in_unrecorded_and_is_told_why(nobody: Settings, tmp_path: Path) -> None:
+    settings = nobody.model_copy(update={"dashboard_users_file": str(write_users(tmp_path))})
+    with serving(settings) as address:
+        answer = httpx.post(f"{address}/sign-in", data={"name": "vera", "password": PASSWORDS["vera"]})
+        assert answer.status_code == 503
+        assert "The database does not answer." in answer.text
+        assert "set-cookie" not in answer.headers
+
+
+def test_whoever_signs_out_is_signed_out_though_it_can_not_be_recorded(nobody: Settings, tmp_path: Path) -> None:
+    users = write_users(tmp_path)
+    settings = nobody.model_copy(
+        update={"dashboard_users_file": str(users), "dashboard_session_key": SecretStr("a key of some length")}
+    )
+    sessions = Doorkeeper(settings).sessions
+    signed_in = sessions.cookie(sessions.start(Users(users).find("vera")))
+    with serving(settings) as address, Visit(base_url=address, cookies={COOKIE: signed_in}) as visit:
+        answer = visit.submit("/sign-out", {})
+        assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
+        assert f"{COOKIE}=;" in answer.headers["set-cookie"]

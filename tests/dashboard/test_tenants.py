@@ -8,6 +8,7 @@ import pytest
 
 from clientmgr.dashboard.tenants import SortColumn, TenantFilter, tenant_page
 from clientmgr.database import Role
+from streaming.dashboard.operations import tenants
 from tests.dashboard.house import BUSY, MISCHIEF, NIGHTS, QUIET, House, Visit
 
 
@@ -54,6 +55,20 @@ def test_a_tenants_past_is_drawn(visit: Visit) -> None:
     assert all(len(points.split()) == 2 * (NIGHTS + 1) for points in areas)
     assert "<title>Devices by platform</title>" in page
     assert page.count('<polyline class="line') == 4
+
+
+def test_a_tenants_past_is_drawn_wherever_in_the_audit_trail_somebody_is(visit: Visit) -> None:
+    page = visit.see(f"/tenants/{BUSY}?days=365&before=2")
+    assert '<td class="num">1</td>' in page, "the first row of the trail"
+    assert "No history yet" not in page
+    assert len(re.findall(r'<polygon class="area', page)) == 3
+
+
+def test_the_link_that_verifies_the_audit_trail_keeps_what_is_shown(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tenants, "VERIFIED_AT_ONCE", 0)
+    assert 'href="?days=365&amp;verify=1#audit"' in visit.see(f"/tenants/{BUSY}?days=365")
 
 
 def test_a_tenants_past_can_be_had_as_csv_without_formulas(visit: Visit) -> None:

@@ -128,6 +128,25 @@ def test_a_daemon_s_probes_and_services_are_reached_from_outside_of_the_pod() ->
     assert set(hosts.values()) == {"0.0.0.0"}  # noqa: S104  # the pod's
 
 
+@pytest.mark.parametrize(("host", "port"), [("LIVE_WS_HOST", "LIVE_WS_PORT"), ("DAGSTER_HOST", "DAGSTER_PORT")])
+def test_the_dashboard_asks_services_that_there_are_whether_they_answer(host: str, port: str) -> None:
+    (pod,) = [template for name, template in pod_templates() if name.endswith(": dashboard")]
+    (container,) = pod["spec"]["containers"]
+    own = {variable["name"]: variable["value"] for variable in container["env"]}
+    served = {
+        document["metadata"]["name"]: {str(one["port"]) for one in document["spec"]["ports"]}
+        for path in MANIFESTS
+        for document in documents(path)
+        if document["kind"] == "Service"
+    }
+    assert CONFIG[port] in served[own[host]]
+
+
+def test_browsers_are_sent_to_addresses_that_somebody_has_to_fill_in() -> None:
+    for name in ("DASHBOARD_URL", "LIVE_URL", "DAGSTER_URL"):
+        assert CONFIG[name].startswith("https://"), "else they would be sent to a Service's name, or to themselves"
+
+
 def test_whatever_up_runs_has_a_deployment() -> None:
     started = [
         tuple(container["args"]) for _, template in pod_templates() for container in template["spec"]["containers"]

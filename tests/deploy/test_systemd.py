@@ -134,6 +134,18 @@ def test_whatever_up_runs_has_a_unit_and_a_port_for_its_metrics() -> None:
     assert len(set(used)) == len(used)
 
 
+def test_the_instructions_enable_every_unit_under_every_name() -> None:
+    instructions = (ROOT / "docs" / "operating.md").read_text().replace("\\\n", " ")
+    (enabled,) = re.findall(r"^systemctl enable (.+)$", instructions, re.MULTILINE)
+    names: set[str] = set()
+    for word in enabled.split():
+        stem, brace, some = word.partition("{")
+        names |= {f"{stem}{one}" for one in some.rstrip("}").split(",")} if brace else {stem}
+    # The bridge runs only where there is something to bridge.
+    wanted = {name.removesuffix(".service") for unit in UNITS for name in instances(unit)} - {"clientmgr-bridge"}
+    assert names == wanted
+
+
 def test_every_setting_in_the_units_is_one_of_ours() -> None:
     named = {name for path in ENVIRONMENT_FILES for name in environment_of(path)}
     for unit in SERVICES:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from clientmgr.devices.masking import mask, masked, masked_text, plain_text
+from clientmgr.devices.masking import mask, masked, masked_data, masked_text, plain_text
 
 TOKEN = "a-token-of-some-length-0123456789"
 
@@ -32,6 +32,16 @@ def test_secrets_are_found_however_deep_they_stand() -> None:
 )
 def test_a_messages_text_shows_no_secret_even_if_it_is_not_json(data: bytes) -> None:
     assert TOKEN not in masked_text(data)
+
+
+def test_what_is_masked_stays_as_it_was_otherwise() -> None:
+    number = b'{"auth":"short","big":123456789012345678901234567890,"price":1.10}'
+    assert masked_data(number) == number.replace(b"short", "…".encode())
+    assert masked_data(b'\xff {"token":"short"') == b'\xff {"token":"' + "…".encode() + b'"'
+
+
+def test_a_secret_that_stands_twice_is_shown_neither_time() -> None:
+    assert TOKEN.encode() not in masked_data(f'{{"token":"{TOKEN}","token":null}}'.encode())
 
 
 def test_json_that_is_too_deep_to_read_is_shown_as_text() -> None:

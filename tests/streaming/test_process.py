@@ -128,6 +128,17 @@ async def test_health_and_metrics_are_answered(log_rig: Rig, tmp_path: Path) -> 
         assert process.wait() == 0
 
 
+async def test_an_error_topic_is_counted_from_nothing_so_that_the_first_error_is_growth(
+    log_rig: Rig, tmp_path: Path
+) -> None:
+    settings = log_rig.settings.model_copy(update={"metrics_port": free_port()})
+    await log_rig.publish(event())
+    with worker(settings, tmp_path, "writer"):
+        await until(lambda: bool(log_rig.devices()), "the event is written")
+        told = _get(f"http://127.0.0.1:{settings.metrics_port}/metrics").splitlines()
+        assert f'clientmgr_messages_published_total{{topic="{topics.WRITER_ERRORS}"}} 0.0' in told
+
+
 def _get(url: str) -> str:
     with urllib.request.urlopen(url, timeout=10) as response:  # noqa: S310  # our own daemon
         text: str = response.read().decode()

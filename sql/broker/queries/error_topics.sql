@@ -14,9 +14,10 @@ WHERE c.topic = %(topic)s AND m.group_id IS NULL
 ORDER BY m.c_offset DESC LIMIT %(limit)s;
 
 -- name: counts
--- Of each topic: open messages among the newest `look_at`, and those of the last day.
+-- Of each topic: open messages among the newest `look_at`, and those of the last day; whether there may be more.
 SELECT c.topic, count(*) FILTER (WHERE NOT newest.handled) AS open,
-    count(*) FILTER (WHERE newest.published_at > now() - interval '24 hours') AS last_day, count(*) AS kept
+    count(*) FILTER (WHERE newest.published_at > now() - interval '24 hours') AS last_day, count(*) AS kept,
+    count(*) >= %(look_at)s AS is_at_least
 FROM clientmgr.log_counter AS c
 CROSS JOIN LATERAL (
     SELECT m.published_at, EXISTS (

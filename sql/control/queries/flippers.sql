@@ -3,7 +3,8 @@ SELECT name, customer_id, enabled FROM clientmgr.flippers;
 
 -- name: list
 SELECT name, customer_id, enabled, updated_by, updated_at FROM clientmgr.flippers
-WHERE %(customer_id)s::bigint IS NULL OR customer_id = %(customer_id)s::bigint OR customer_id IS NULL
+WHERE (%(customer_id)s::bigint IS NULL OR customer_id = %(customer_id)s::bigint OR customer_id IS NULL)
+    AND CASE %(scope)s::text WHEN 'all' THEN customer_id IS NULL WHEN 'own' THEN customer_id IS NOT NULL ELSE true END
 ORDER BY name, customer_id NULLS FIRST;
 
 -- name: set

@@ -1,5 +1,5 @@
 -- name: nightly_work
--- When each kind of nightly work was last done. The last column counts what failed in the last day and a half.
+-- When each kind of nightly work was last done for anybody. The last column counts what failed in the last day and a half.
 SELECT 'tenant metrics' AS work, (SELECT max(collected_at) FROM clientmgr.dashboard_tenant_metrics) AS done_at,
     (SELECT count(*) FROM clientmgr.dashboard_tenant_metrics WHERE status = 'failed') AS failures
 UNION ALL

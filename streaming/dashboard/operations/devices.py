@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from psycopg import Connection
 
@@ -113,22 +114,15 @@ class DeviceDetail(Struct, frozen=True, rename="camel"):
 
 
 async def find_by_contact(desk: Desk, _visitor: Visitor, request: ContactRequest) -> Page[DeviceRow]:
-    def find(lookup: DeviceLookup) -> list[StoredDevice]:
-        return lookup.by_contact(request.contact_id, limit=MOST_DEVICES)
-
-    return paged(await _find(desk, request.customer_id, find), request.page, request.per_page)
+    return await _find(desk, request, lambda lookup: lookup.by_contact(request.contact_id, limit=MOST_DEVICES + 1))
 
 
 async def find_by_client(desk: Desk, _visitor: Visitor, request: ClientRequest) -> Page[DeviceRow]:
-    def find(lookup: DeviceLookup) -> list[StoredDevice]:
-        return lookup.by_client(request.client_id, limit=MOST_DEVICES)
-
-    return paged(await _find(desk, request.customer_id, find), request.page, request.per_page)
+    return await _find(desk, request, lambda lookup: lookup.by_client(request.client_id, limit=MOST_DEVICES + 1))
 
 
 async def find_by_token(desk: Desk, _visitor: Visitor, request: TokenRequest) -> Page[DeviceRow]:
-    rows = await _find(desk, request.customer_id, lambda lookup: lookup.by_token(request.token, limit=MOST_DEVICES))
-    return paged(rows, request.page, request.per_page)
+    return await _find(desk, request, lambda lookup: lookup.by_token(request.token, limit=MOST_DEVICES + 1))
 
 
 async def show_device(desk: Desk, _visitor: Visitor, request: DeviceRequest) -> DeviceDetail:
@@ -146,11 +140,20 @@ async def reveal_device(desk: Desk, visitor: Visitor, request: RevealRequest) ->
     return _detail(request.customer_id, known, reveal=True)
 
 
-async def _find(desk: Desk, customer_id: int, find: Callable[[DeviceLookup], list[StoredDevice]]) -> list[DeviceRow]:
-    def read(connection: Connection[Any]) -> list[StoredDevice]:
-        return find(DeviceLookup(connection, CustomerId(customer_id)))
+async def _find(
+    desk: Desk,
+    request: ContactRequest | ClientRequest | TokenRequest,
+    find: Callable[[DeviceLookup], list[StoredDevice]],
+) -> Page[DeviceRow]:
+    """`find`: one more than the most, if there are so many."""
 
-    return [_row(device.masked()) for device in await desk.read(read)]
+    def read(connection: Connection[Any]) -> list[StoredDevice]:
+        return find(DeviceLookup(connection, CustomerId(request.customer_id)))
+
+    found = await desk.read(read)
+    rows = [_row(device.masked()) for device in found[:MOST_DEVICES]]
+    page = paged(rows, request.page, request.per_page)
+    return msgspec.structs.replace(page, is_at_least=len(found) > MOST_DEVICES)
 
 
 def _known(connection: Connection[Any], request: DeviceRequest | RevealRequest) -> KnownDevice:

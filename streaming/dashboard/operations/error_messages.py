@@ -62,6 +62,8 @@ class ErrorTopicRow(Struct, frozen=True, rename="camel"):
     open: int
     last_day: int
     kept: int
+    is_at_least: bool
+    """There are so many that they were not all counted."""
     targets: list[str]
 
 
@@ -93,7 +95,12 @@ async def list_error_topics(desk: Desk, _visitor: Visitor, request: ErrorTopicsR
     async with desk.reading() as connection:
         rows = [
             ErrorTopicRow(
-                count.topic, count.open, count.last_day, count.kept, await replay_targets(connection, count.topic)
+                count.topic,
+                count.open,
+                count.last_day,
+                count.kept,
+                count.is_at_least,
+                await replay_targets(connection, count.topic),
             )
             for count in await error_counts(connection, look_at=LOOK_AT)
         ]

@@ -43,6 +43,8 @@ class Page(Struct, Generic[Item], frozen=True, rename="camel"):
     page: int
     per_page: int
     total: int
+    is_at_least: bool = False
+    """There are more: so many were looked for."""
 
     @property
     def pages(self) -> int:

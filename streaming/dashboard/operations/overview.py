@@ -56,6 +56,8 @@ class ErrorTopic(Struct, frozen=True, rename="camel"):
     topic: str
     open: int
     last_day: int
+    is_at_least: bool
+    """There are so many that they were not all counted."""
 
 
 class Overview(Struct, frozen=True, rename="camel"):
@@ -145,7 +147,7 @@ async def _log(desk: Desk) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
     async with desk.reading() as connection:
         lags = await subscription_lag(connection, at_most=COUNT_AT_MOST)
         counts = await error_counts(connection, look_at=LOOK_AT_ERRORS)
-    return lags, [ErrorTopic(count.topic, count.open, count.last_day) for count in counts]
+    return lags, [ErrorTopic(count.topic, count.open, count.last_day, count.is_at_least) for count in counts]
 
 
 def _group(lag: SubscriptionLag, late_after_s: float) -> GroupLag:
@@ -175,7 +177,11 @@ def _problems(
     problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
     if dead_letters:
         problems.append(f"{dead_letters:,} dead letters")
-    problems += [f"{topic.open:,} messages in {topic.topic}" for topic in errors if topic.open]
+    problems += [
+        f"{'at least ' if topic.is_at_least else ''}{topic.open:,} messages in {topic.topic}"
+        for topic in errors
+        if topic.open
+    ]
     if stored.behind:
         problems.append(f"{stored.behind:,} tenants are behind on migrations")
     if stored.totals.failed:

@@ -70,7 +70,11 @@ async def _telemetry_writer(settings: Settings) -> ServiceState:
     finally:
         with contextlib.suppress(*REDIS_ERRORS):
             await client.aclose()
-    lag = next((group["lag"] for group in groups if group["name"] in (GROUP, GROUP.encode())), None)
-    if lag is None:
+    group = next((group for group in groups if group["name"] in (GROUP, GROUP.encode())), None)
+    if group is None:
         return ServiceState(name, "never started", False, "its group does not exist")
+    lag = group["lag"]
+    if lag is None:
+        # After entries were deleted, or where the group began in the middle, until it has read to the end.
+        return ServiceState(name, "unknown", False, "Redis can't tell how much is unread")
     return ServiceState(name, "late" if lag > LATE_FROM else "keeps up", lag <= LATE_FROM, f"{lag:,} unread")

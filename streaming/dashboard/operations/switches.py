@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 from psycopg import Connection
 
-from clientmgr.flippers import Flipper, list_settings, set_flipper, unset_flipper
+from clientmgr.flippers import Flipper, SettingScope, list_settings, set_flipper, unset_flipper
 from clientmgr.orphans.exclusions import exclude, include, list_exclusions
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.names import CustomerId
@@ -21,6 +21,8 @@ Reason = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$"
 class FlippersRequest(Struct, frozen=True, rename="camel"):
     customer_id: CustomerNumber | None = None
     """Its own settings and those for all."""
+    scope: SettingScope = "any"
+    """`all`: only the settings for all tenants; `own`: only tenants' own."""
     page: PageNumber = 1
     per_page: PerPage = 100
 
@@ -34,6 +36,8 @@ class FlipRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
 
 
 class ExclusionsRequest(Struct, frozen=True, rename="camel"):
+    customer_id: CustomerNumber | None = None
+    """Only this one, where it is excluded."""
     page: PageNumber = 1
     per_page: PerPage = 100
 
@@ -66,7 +70,7 @@ async def list_flippers(desk: Desk, _visitor: Visitor, request: FlippersRequest)
     customer_id = None if request.customer_id is None else CustomerId(request.customer_id)
 
     def read(connection: Connection[Any]) -> list[FlipperState]:
-        return flipper_states(list_settings(connection, customer_id))
+        return flipper_states(list_settings(connection, customer_id, scope=request.scope))
 
     return paged(await desk.read(read), request.page, request.per_page)
 
@@ -94,7 +98,8 @@ async def list_excluded(desk: Desk, _visitor: Visitor, request: ExclusionsReques
         for customer_id in OrphanPolicy.from_settings(desk.settings).excluded
         if customer_id not in known
     ]
-    return paged(sorted(rows, key=lambda row: row.customer_id), request.page, request.per_page)
+    wanted = [row for row in rows if request.customer_id in (None, row.customer_id)]
+    return paged(sorted(wanted, key=lambda row: row.customer_id), request.page, request.per_page)
 
 
 async def exclude_customer(desk: Desk, visitor: Visitor, request: ExcludeRequest) -> Changed:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
@@ -27,7 +28,7 @@ from streaming.dashboard.operations.devices import (
 from streaming.dashboard.operations.interface import CustomerNumber, Page, Text
 from streaming.dashboard.operations.mapping import Channel, MappingRequest, explain_mapping
 from streaming.dashboard.pages.forms import from_form, from_query
-from streaming.dashboard.pages.handling import Site, get, post, see_other
+from streaming.dashboard.pages.handling import Site, as_parameters, get, post, see_other
 from streaming.dashboard.pages.rendering import query
 
 
@@ -45,24 +46,29 @@ class Explain(Struct, frozen=True, rename="camel"):
 
 async def look_up(site: Site, request: Request, visitor: Visitor) -> Response:
     if not request.query_params:
-        return _found(site, request, None, {})
+        return _found(site, request, None, {}, {})
     if "contactId" in request.query_params:
         contact = from_query(request, ContactRequest)
         filled = {"customerId": contact.customer_id, "by": "contact", "wanted": contact.contact_id}
-        return _found(site, request, await find_by_contact(site.desk(), visitor, contact), filled)
+        devices = await find_by_contact(site.desk(), visitor, contact)
+        return _found(site, request, devices, filled, as_parameters(contact))
     client = from_query(request, ClientRequest)
     named = {"customerId": client.customer_id, "by": "client", "wanted": client.client_id}
-    return _found(site, request, await find_by_client(site.desk(), visitor, client), named)
+    return _found(site, request, await find_by_client(site.desk(), visitor, client), named, as_parameters(client))
 
 
 async def asked(site: Site, request: Request, visitor: Visitor) -> Response:
     """A contact or client id becomes an address that can be kept; a token never does."""
     form = await from_form(request, LookUp)
-    if form.by != "token":
-        name = "contactId" if form.by == "contact" else "clientId"
-        return see_other("/devices" + query({"customerId": form.customer_id, name: form.wanted}))
+    if form.by == "contact":
+        # Checked before it is in an address: what is no number may be a token, in the wrong field.
+        fields = {"customerId": form.customer_id, "contactId": form.wanted}
+        contact = msgspec.convert(fields, ContactRequest, strict=False)
+        return see_other("/devices" + query({"customerId": contact.customer_id, "contactId": contact.contact_id}))
+    if form.by == "client":
+        return see_other("/devices" + query({"customerId": form.customer_id, "clientId": form.wanted}))
     page = await find_by_token(site.desk(), visitor, TokenRequest(form.customer_id, form.wanted))
-    return _found(site, request, page, {"customerId": form.customer_id, "by": "token", "wanted": ""})
+    return _found(site, request, page, {"customerId": form.customer_id, "by": "token", "wanted": ""}, {})
 
 
 async def one(site: Site, request: Request, visitor: Visitor) -> Response:
@@ -75,8 +81,15 @@ async def reveal(site: Site, request: Request, visitor: Visitor) -> Response:
     return await _shown(site, request, visitor, detail)
 
 
-def _found(site: Site, request: Request, page: Page[DeviceRow] | None, filled: Mapping[str, object]) -> Response:
-    return site.renderer.page(request, "devices.html", page=page, filled=filled)
+def _found(
+    site: Site,
+    request: Request,
+    page: Page[DeviceRow] | None,
+    filled: Mapping[str, object],
+    parameters: Mapping[str, object],
+) -> Response:
+    """`parameters`: what other pages of the same have in their address; empty where there is no such address."""
+    return site.renderer.page(request, "devices.html", page=page, filled=filled, parameters=parameters)
 
 
 async def _shown(site: Site, request: Request, visitor: Visitor, detail: DeviceDetail) -> Response:

@@ -25,6 +25,7 @@ class Site:
 
 
 Handler = Callable[[Site, Request, Visitor], Awaitable[Response]]
+Answer = Callable[[Request], Awaitable[Response]]
 
 
 def get(path: str, handler: Handler) -> Callable[[Site], Route]:
@@ -35,17 +36,26 @@ def post(path: str, handler: Handler, *, needs: Role = Role.OPERATOR) -> Callabl
     return lambda site: Route(path, _guarded(site, handler, needs), methods=["POST"])
 
 
-def _guarded(site: Site, handler: Handler, needs: Role = Role.VIEWER) -> Callable[[Request], Awaitable[Response]]:
+def _guarded(site: Site, handler: Handler, needs: Role = Role.VIEWER) -> Answer:
     async def answer(request: Request) -> Response:
         visitor: Visitor = request.state.visitor
+        if not visitor.role.includes(needs):
+            raise ForbiddenError(f"This needs the role {needs}; yours is {visitor.role}.")
+        return await handler(site, request, visitor)
+
+    return telling_problems(site, answer)
+
+
+def telling_problems(site: Site, answer: Answer) -> Answer:
+    """Whatever goes wrong, the answer is a page that says so."""
+
+    async def answer_or_problem(request: Request) -> Response:
         try:
-            if not visitor.role.includes(needs):
-                raise ForbiddenError(f"This needs the role {needs}; yours is {visitor.role}.")
-            return await handler(site, request, visitor)
-        except Exception as error:  # noqa: BLE001  # whatever it is, the answer is a page that says so
+            return await answer(request)
+        except Exception as error:  # noqa: BLE001  # whatever it is
             return site.renderer.problem(request, problem_of(error, request))
 
-    return answer
+    return answer_or_problem
 
 
 def see_other(where: str) -> Response:

@@ -9,7 +9,7 @@ from clientmgr.logs import get_logger
 from streaming.dashboard.access.users import Role
 from streaming.dashboard.access.visitors import TooManyAttemptsError, Visitor
 from streaming.dashboard.pages.forms import form_fields
-from streaming.dashboard.pages.handling import Site, post, see_other
+from streaming.dashboard.pages.handling import Site, post, see_other, telling_problems
 
 log = get_logger(__name__)
 
@@ -21,7 +21,8 @@ def sign_in_route(site: Site) -> Route:
         if not site.doorkeeper.sign_in_needed:
             return see_other("/")
         if request.method == "GET":
-            return _form(site, request, request.query_params.get("next", "/"))
+            wanted = request.query_params.get("next", "/")
+            return _form(site, request, wanted) if request.state.visitor is None else see_other(_own_path(wanted))
         fields = await form_fields(request)
         name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
         address = request.client.host if request.client else ""
@@ -38,11 +39,15 @@ def sign_in_route(site: Site) -> Route:
         answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(session)
         return answer
 
-    return Route("/sign-in", sign_in, methods=["GET", "POST"])
+    return Route("/sign-in", telling_problems(site, sign_in), methods=["GET", "POST"])
 
 
 async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
-    await _record(site, visitor, "dashboard.sign-out")
+    try:
+        await _record(site, visitor, "dashboard.sign-out")
+    except Exception as error:
+        # Nobody is kept signed in because it can't be written down.
+        log.error("a sign-out is not in the audit log", user=visitor.name, exc_info=error)
     answer = see_other("/sign-in")
     answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(None)
     return answer

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from clientmgr.flippers import Flipper
 from streaming.dashboard.access.visitors import Visitor
-from streaming.dashboard.operations.interface import CustomerNumber
+from streaming.dashboard.operations.interface import CustomerNumber, PageNumber
 from streaming.dashboard.operations.switches import (
     ExcludeRequest,
     ExclusionsRequest,
@@ -22,7 +22,7 @@ from streaming.dashboard.operations.switches import (
     list_flippers,
 )
 from streaming.dashboard.pages.forms import from_form, from_query
-from streaming.dashboard.pages.handling import Site, get, post, see_other
+from streaming.dashboard.pages.handling import Site, as_parameters, get, post, see_other
 
 MEANING = {
     Flipper.USE_POSTGRES_DEVICE_MAPPER: (
@@ -32,6 +32,9 @@ MEANING = {
         "It does not ask DynamoDB for contacts that have no device in PostgreSQL."
     ),
 }
+PER_PAGE = 50
+MOST_FOR_ALL = 500
+"""More than all names that there ever were."""
 STATES = {"on": True, "off": False, "unset": None}
 
 
@@ -41,22 +44,35 @@ class FlipForm(Struct, frozen=True, rename="camel"):
     customer_id: CustomerNumber | None = None
 
 
+class Shown(Struct, frozen=True, rename="camel"):
+    """What the page's address says: whose settings, and where in each table somebody is."""
+
+    customer_id: CustomerNumber | None = None
+    page: PageNumber = 1
+    exclusions_page: PageNumber = 1
+
+
 class Told(Struct, frozen=True):
     done: Literal["changed", "unchanged"] | None = None
 
 
 async def switches(site: Site, request: Request, visitor: Visitor) -> Response:
-    desk = site.desk()
-    flippers = await list_flippers(desk, visitor, from_query(request, FlippersRequest, perPage=500))
-    exclusions = await list_excluded(desk, visitor, ExclusionsRequest(per_page=500))
-    for_all = {one.name: one.enabled for one in flippers.items if one.customer_id is None}
+    desk, shown = site.desk(), from_query(request, Shown)
+    # By themselves: a page of tenants' own settings must not make one for all look as if it were not set.
+    for_all = await list_flippers(desk, visitor, FlippersRequest(scope="all", per_page=MOST_FOR_ALL))
+    own = await list_flippers(desk, visitor, FlippersRequest(shown.customer_id, "own", shown.page, PER_PAGE))
+    exclusions = await list_excluded(
+        desk, visitor, ExclusionsRequest(shown.customer_id, shown.exclusions_page, PER_PAGE)
+    )
     return site.renderer.page(
         request,
         "switches.html",
-        flippers=flippers,
-        for_all=for_all,
+        for_all=for_all.items,
+        own=own,
         meaning={str(flipper): text for flipper, text in MEANING.items()},
         exclusions=exclusions,
+        shown=shown,
+        parameters=as_parameters(shown),
         done=from_query(request, Told).done,
     )
 

@@ -70,7 +70,8 @@ async def table(site: Site, request: Request, visitor: Visitor) -> Response:
 
 async def one(site: Site, request: Request, visitor: Visitor) -> Response:
     desk, wanted = site.desk(), from_query(request, TenantRequest)
-    history = from_query(request, HistoryRequest, limit=POINTS)
+    # `before` in this page's address is a row of the audit trail, no time.
+    history = from_query(request, HistoryRequest, limit=POINTS, before=None)
     trail = from_query(request, AuditRequest, limit=AUDIT_ROWS)
     # First: for a customer that there is not, there is nothing else to ask.
     detail = await show_tenant(desk, visitor, wanted)

@@ -3,6 +3,8 @@
 
 // The element inside of one with data-live="/path" is brought to what is found there, every two seconds while somebody can see it.
 const LIVE_EVERY_MS = 2000;
+// A request that nobody answers, and nobody refuses either, would stop the numbers without a word.
+const ANSWER_WITHIN_MS = 8000;
 
 // In place, as far as it goes: whoever has the focus, or has scrolled a table aside, is not to lose that every two seconds.
 function patch(old, fresh) {
@@ -32,7 +34,11 @@ function keepCurrent(element) {
   const look = async () => {
     if (document.visibilityState === "visible") {
       try {
-        const answer = await fetch(element.dataset.live, { headers: { "X-Requested-With": "fetch" }, redirect: "error" });
+        const answer = await fetch(element.dataset.live, {
+          headers: { "X-Requested-With": "fetch" },
+          redirect: "error",
+          signal: AbortSignal.timeout(ANSWER_WITHIN_MS),
+        });
         if (!answer.ok) throw new Error(String(answer.status));
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
         patch(element.firstElementChild, fresh.body.firstElementChild);

@@ -1,0 +1,50 @@
+"""The work of the night: done for every tenant, or not done."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from clientmgr.dashboard.nightly import NightlyWork, nightly_work
+from clientmgr.database import Role
+from tests.dashboard.house import QUIET, House, Visit, serving
+
+WAITED = timedelta(days=3)
+
+
+def work_of(house: House, name: str) -> NightlyWork:
+    with house.database.connect(Role.READER) as connection:
+        (found,) = [work for work in nightly_work(connection) if work.name == name]
+    return found
+
+
+def activated_long_ago(house: House, customer: int) -> None:
+    house.query(
+        "UPDATE clientmgr.tenants SET activated_at = %s WHERE customer_id = %s", datetime.now(UTC) - WAITED, customer
+    )
+
+
+def test_work_that_left_a_tenant_out_is_late_though_the_others_are_done(spare_house: House) -> None:
+    assert work_of(spare_house, "tenant metrics").state == "fresh"
+    activated_long_ago(spare_house, QUIET)
+    late = work_of(spare_house, "tenant metrics")
+    assert late.state == "late"
+    assert late.done_at is not None
+    assert datetime.now(UTC) - late.done_at >= WAITED
+
+
+def test_work_that_was_never_done_is_late_once_a_tenant_has_waited_a_night_for_it(spare_house: House) -> None:
+    assert work_of(spare_house, "orphan search").state == "never"
+    activated_long_ago(spare_house, QUIET)
+    late = work_of(spare_house, "orphan search")
+    assert (late.state, late.done_at) == ("late", None)
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        problems = visit.get("/api/v1/overview").json()["problems"]
+    assert "orphan search was not done last night" in problems
+    assert "tenant metrics was not done last night" in problems
+
+
+@pytest.mark.parametrize("status", ["activating", "deleting", "deleted"])
+def test_only_active_tenants_wait(spare_house: House, status: str) -> None:
+    activated_long_ago(spare_house, QUIET)
+    spare_house.query("UPDATE clientmgr.tenants SET status = %s WHERE customer_id = %s", status, QUIET)
+    assert work_of(spare_house, "tenant metrics").state == "fresh"

@@ -1,0 +1,42 @@
+"""The overview says what it knows, and what it does not."""
+
+import pytest
+import redis
+
+from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.settings import load_settings
+from streaming.dashboard.operations import overview
+from streaming.dashboard.operations.services import ServiceState, probe_services
+from streaming.telemetry import GROUP
+from tests.dashboard.house import House, Visit, serving
+
+STREAM = "positions-of-the-overview"
+
+
+@pytest.mark.anyio
+async def test_a_lag_that_redis_does_not_know_is_not_a_writer_that_never_started(redis_server: EmbeddedRedis) -> None:
+    settings = load_settings(redis_url=redis_server.url, redis_telemetry_stream=STREAM, live_ws_port=1, dagster_port=1)
+
+    async def telemetry_writer() -> ServiceState:
+        (found,) = [one for one in await probe_services(settings) if one.name == "telemetry-writer"]
+        return found
+
+    with redis.Redis.from_url(settings.redis_url) as client:
+        _, second, _ = [client.xadd(STREAM, {"position": "x"}) for _ in range(3)]
+        assert (await telemetry_writer()).state == "never started"
+        # In the middle: Redis has not counted what lies before.
+        client.xgroup_create(STREAM, GROUP, id=second)
+        assert (await telemetry_writer()).state == "unknown"
+        client.xreadgroup(GROUP, "somebody", {STREAM: ">"})
+        assert (await telemetry_writer()).state == "keeps up"
+        client.delete(STREAM)
+
+
+def test_errors_that_were_not_all_counted_are_at_least_so_many(
+    spare_house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spare_house.publish_and_write({"not": "an event"}, {"neither": "is this"})
+    monkeypatch.setattr(overview, "LOOK_AT_ERRORS", 2)
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        assert "at least 2 messages in client-manager.writer-errors" in visit.get("/api/v1/overview").json()["problems"]
+        assert '<td class="num">≥ 2</td>' in visit.see("/")
