@@ -91,6 +91,14 @@ class TenantSchemaManager:
             self._announcer.announce_change()
         return wanted
 
+    def note_deletions(self, requests: Sequence[Request]) -> None:
+        """Note that these customers are to be deleted, without deleting anything.
+
+        Whatever becomes of those who set out to do it, the reconciler knows of it from here on.
+        """
+        with self._connect() as connection, connection.transaction():
+            record_requests(connection, Wish.DELETED, requests)
+
     def migrate(
         self,
         customer_ids: Iterable[object] | None = None,
