@@ -17,6 +17,8 @@ from clientmgr.tenants.wishes import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
+EXCLUSION = "INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by) VALUES (7, 'x', 'test')"
+
 
 @pytest.fixture
 def reconciler(database: Database, settings: Settings) -> Reconciler:
@@ -182,11 +184,26 @@ def test_rows_that_somebody_wrote_late_for_a_deleted_customer_go(
     assert query("SELECT customer_id FROM clientmgr.batch_failures ORDER BY 1") == [(8,), (9,)]
 
 
+def test_rows_of_a_customer_who_came_back_since_they_were_found_stay(
+    manager: TenantSchemaManager, reconciler: Reconciler, query: Query
+) -> None:
+    manager.activate([7], actor="test")
+    manager.delete(7, actor="test")
+    query(EXCLUSION)
+    found = reconciler.find()
+    manager.activate([7], actor="person")
+
+    (repair,) = reconciler.repair(found)
+
+    assert (repair.drift.kind, repair.outcome) == (DriftKind.ROWS_OF_DELETED, "superseded")
+    assert query("SELECT customer_id FROM clientmgr.orphan_exclusions") == [(7,)]
+
+
 def test_rows_of_a_customer_whose_deletion_is_still_to_come_are_left_to_it(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
     manager.activate([7], actor="test")
-    query("INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by) VALUES (7, 'x', 'test')")
+    query(EXCLUSION)
     manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
 
     assert reconciler.find() == []
