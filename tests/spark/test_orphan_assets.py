@@ -6,6 +6,7 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run  # what Dagster's launcher calls, for a run that was queued
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from clientmgr.database import Database
@@ -13,7 +14,7 @@ from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import build_definitions
-from clientmgr_dagster.defs.orphans.assets import orphans
+from clientmgr_dagster.defs.orphans.assets import OrphanConfig, orphans
 from clientmgr_dagster.defs.orphans.checks import no_young_candidates
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
 from clientmgr_dagster.defs.tenancy.partitions import partition_range
@@ -117,6 +118,14 @@ def test_the_guard_fails_the_run_and_says_how_to_go_on(
     assert not result.success
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
     assert materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", max_share=0.9).success
+
+
+@pytest.mark.parametrize(
+    "config", [{"threshold_days": 0}, {"threshold_days": -1}, {"max_share": -0.1}, {"max_share": 1.1}]
+)
+def test_a_run_config_beyond_the_settings_limits_is_refused(config: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        OrphanConfig.model_validate(config)
 
 
 @pytest.mark.parametrize("leaving", [ORDINARY, EMPTY], ids=["the first", "the last"])

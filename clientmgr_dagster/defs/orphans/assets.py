@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+from pydantic import Field
 
 from clientmgr.batch_failures import failures_of
 from clientmgr.database import Role
@@ -35,10 +36,10 @@ ACTOR = "dagster:orphan_deletions"
 
 
 class OrphanConfig(dg.Config):
-    """What a run may do otherwise than the settings say; leave out what is to stay."""
+    """What a run may do otherwise than the settings say, within the same limits; leave out what is to stay."""
 
-    threshold_days: float | None = None
-    max_share: float | None = None
+    threshold_days: float | None = Field(None, gt=0)
+    max_share: float | None = Field(None, ge=0, le=1)
     dry_run: bool | None = None
     exclude: str = ""
     """More customers to leave out, with commas between."""
