@@ -1,8 +1,15 @@
 """`tenant_schema` and the sensor beside it, on a real registry and a real (ephemeral) Dagster instance."""
 
+import time
+
 import dagster as dg
 import psycopg
 import pytest
+
+# What Dagster's UI stores when somebody starts a backfill there.
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.definitions.selector import PartitionRangeSelector, PartitionsByAssetSelector, PartitionsSelector
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill
 
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
@@ -131,3 +138,33 @@ def test_a_deleted_tenants_key_stays_for_as_long_as_a_run_that_has_not_ended_nam
     instance.report_run_canceled(run)
     evaluate(instance)
     assert instance.get_dynamic_partitions("tenants") == ["5"]
+
+
+def test_a_deleted_tenants_key_stays_for_as_long_as_a_backfill_that_has_not_ended_is_to_do_it(
+    manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    manager.activate([5, 6, 7, 8], actor="test")
+    evaluate(instance)
+    target = PartitionsSelector(ranges=[PartitionRangeSelector(start="5", end="7")])
+    with partition_loading_context(dynamic_partitions_store=instance):
+        backfill = PartitionBackfill.from_partitions_by_assets(
+            backfill_id="backfill",
+            asset_graph=build_definitions().resolve_asset_graph(),
+            backfill_timestamp=time.time(),
+            tags={},
+            dynamic_partitions_store=instance,
+            partitions_by_assets=[PartitionsByAssetSelector(asset_key=tenant_schema.key, partitions=target)],
+            title=None,
+            description=None,
+            run_config=None,
+        )
+    instance.add_backfill(backfill)
+    for customer in (6, 8):
+        manager.delete(CustomerId(customer), actor="test")
+
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["5", "6", "7"]
+
+    instance.update_backfill(backfill._replace(status=BulkActionStatus.COMPLETED_SUCCESS))
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["5", "7"]
