@@ -88,6 +88,8 @@ def page_table(
     access: BigQueryAccess,
     table: str,
     since: Mapping[CustomerId, datetime],
+    *,
+    until: datetime,
     after: Position | None,
     limit: int,
 ) -> Iterator[str]:
@@ -101,7 +103,7 @@ def page_table(
     client = access.client()
     patience = DEFAULT_RETRY.with_timeout(DEADLINE_S)
     aside = f"{access.project}.{access.scratch_dataset}.clientmgr_page_{uuid.uuid4().hex}"
-    query = page_query(table, since, after, limit)
+    query = page_query(table, since, until=until, after=after, limit=limit)
     if access.scratch_dataset:
         query = f"CREATE TABLE `{aside}` {EXPIRES} AS {query}"
     try:
@@ -115,7 +117,9 @@ def page_table(
         client.close()
 
 
-def page_query(table: str, since: Mapping[CustomerId, datetime], after: Position | None, limit: int) -> str:
+def page_query(
+    table: str, since: Mapping[CustomerId, datetime], *, until: datetime, after: Position | None, limit: int
+) -> str:
     if _TABLE.fullmatch(table) is None:
         raise SettingsError(f"BIGQUERY_DELETED_CONTACTS_TABLE: expected dataset.table, got {table!r}")
     wanted = " UNION ALL ".join(
@@ -125,7 +129,7 @@ def page_query(table: str, since: Mapping[CustomerId, datetime], after: Position
     return f"""
 SELECT DISTINCT d.customer_id, d.contact_id, d.deleted_at
 FROM `{table}` AS d JOIN ({wanted}) AS wanted ON wanted.customer_id = d.customer_id
-WHERE d.deleted_at > wanted.since AND d.contact_id > 0 {rest}
+WHERE d.deleted_at > wanted.since AND d.deleted_at <= {_timestamp(until)} AND d.contact_id > 0 {rest}
 ORDER BY customer_id, deleted_at, contact_id
 LIMIT {limit:d}"""
 

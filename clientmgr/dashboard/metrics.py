@@ -51,11 +51,10 @@ class SyncCounts:
 
 @dataclass(frozen=True, slots=True)
 class SyncDifference:
-    """A device of a tenant's sample that is not the same in DynamoDB."""
+    """A device of a tenant's sample that is not the same in DynamoDB. Which one it is says the table alone."""
 
     customer_id: CustomerId
     application_code: str
-    client_id: str
     difference: str
     fields: list[str]
 

@@ -7,6 +7,7 @@ device it is and which fields of it is all that a person needs to look it up.
 
 import hashlib
 import heapq
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,12 +15,15 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from clientmgr.devices.events import is_identifier
 from clientmgr.devices.manager import device_of
 from clientmgr.devices.state import INFO_FIELDS, canonical, token_digest
 
 MOST_KEPT: Final = 20
 """Differences of a tenant that are kept to be shown; all are counted."""
 CONTACT: Final = "contact_id"
+UNREADABLE: Final = "unreadable item"
+"""In the place of fields, where DynamoDB holds what no device of ours could be."""
 HASH_DIGITS: Final = 16
 
 DIFFERENT: Final = "different"
@@ -34,8 +38,8 @@ class Sampled(NamedTuple):
     """`<applicationCode>#<clientId>`, as DynamoDB has it."""
     sample_hash: str
     contact_id: str
-    fields: str
-    """JSON of what is compared, by our names of the fields."""
+    fields: str | None
+    """JSON of what is compared, by our names of the fields; None: it can't be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +49,12 @@ class Difference:
     device_key: str
     difference: str
     fields: tuple[str, ...] = ()
+
+    @property
+    def is_nameable(self) -> bool:
+        """DynamoDB takes keys that no table of ours can hold."""
+        application_code, _, client_id = self.device_key.partition("#")
+        return is_identifier(application_code) and is_identifier(client_id)
 
     def shown(self) -> dict[str, object]:
         application_code, _, client_id = self.device_key.partition("#")
@@ -71,7 +81,8 @@ class SyncResult:
         return dict(Counter(name for one in self.differences for name in one.fields).most_common())
 
     def shown(self) -> list[dict[str, object]]:
-        return [one.shown() for one in self.differences[:MOST_KEPT]]
+        nameable = (one for one in self.differences if one.is_nameable)
+        return [one.shown() for one in itertools.islice(nameable, MOST_KEPT)]
 
 
 def sample_hash(customer: str, device_key: str) -> str:
@@ -101,8 +112,18 @@ class Smallest:
         return True
 
 
-def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
-    """What of an item in DynamoDB is compared, as `sync_sample` has it for a row. A token is there as its digest."""
+def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """What of an item in DynamoDB is compared, as `sync_sample` has it for a row. A token is there as its digest.
+
+    None: it can't be read. The store is not ours, and one odd item must not cost all tenants their numbers.
+    """
+    try:
+        return _fields_of_item(item)
+    except (LookupError, TypeError, ValueError):
+        return None
+
+
+def _fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
     device = device_of(0, "", item)
     fields: dict[str, Any] = {name: getattr(device, name) for name in INFO_FIELDS}
     for name in ("push_settings", "attributes"):
@@ -110,7 +131,8 @@ def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
     kind = fields["push_token_kind"] = device.push_token_kind
     token = device.push_token if kind is not None else None
     if kind == "webpush" and device.web_push:
-        token = str(msgspec.json.decode(device.web_push)["endpoint"])
+        endpoint = msgspec.json.decode(device.web_push).get("endpoint")
+        token = endpoint if isinstance(endpoint, str) else None
     fields["push_token"] = None if token is None else token_digest(token).hex()
     if "pushTokenStatus" in item:
         fields["push_token_status"] = device.push_token_status
@@ -141,15 +163,18 @@ def _difference(device_key: str, row: Sampled | None, items: list[Sampled]) -> D
         return Difference(device_key, MISSING_IN_DYNAMODB)
     # An item for each contact that ever had the device, where the older system forgot to remove one.
     item = min(items, key=lambda one: (one.contact_id != row.contact_id, one.contact_id))
-    fields = _different_fields(msgspec.json.decode(row.fields), msgspec.json.decode(item.fields))
+    fields = _different_fields(row.fields, item.fields)
     if len(items) > 1 or item.contact_id != row.contact_id:
         fields = [CONTACT, *fields]
     return Difference(device_key, DIFFERENT, tuple(fields)) if fields else None
 
 
-def _different_fields(row: Mapping[str, Any], item: Mapping[str, Any]) -> list[str]:
+def _different_fields(row: str | None, item: str | None) -> list[str]:
     """What only one of them knows of (a token's status, in old items) is not compared."""
-    return [name for name, value in row.items() if name in item and _comparable(value) != _comparable(item[name])]
+    if row is None or item is None:
+        return [UNREADABLE]
+    here, there = msgspec.json.decode(row), msgspec.json.decode(item)
+    return [name for name, value in here.items() if name in there and _comparable(value) != _comparable(there[name])]
 
 
 def _comparable(value: Any) -> bytes:

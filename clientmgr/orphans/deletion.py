@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from psycopg import Connection
+from psycopg_pool import ConnectionPool
 
 from clientmgr.arrays import text_array
 from clientmgr.audit import AuditEntry, AuditLogger
@@ -72,8 +73,7 @@ class OrphanDeletion:
         ):
 
             def work(customer_id: CustomerId) -> OrphanResult:
-                with pool.connection() as connection:
-                    result = self._one_tenant(connection, customer_id)
+                result = self._one_tenant(pool, customer_id)
                 # On a connection of its own: the one before may be what failed.
                 with pool.connection() as connection:
                     self._record(connection, result)
@@ -85,16 +85,20 @@ class OrphanDeletion:
                 results.append(result)
         return results
 
-    def _one_tenant(self, connection: Connection[Any], customer_id: CustomerId) -> OrphanResult:
-        """All attempts at one tenant. What an attempt deleted before it failed stays deleted, and counts."""
+    def _one_tenant(self, pool: ConnectionPool[Connection[Any]], customer_id: CustomerId) -> OrphanResult:
+        """All attempts at one tenant, each on a connection of its own: the one before may have lost its own.
+
+        What an attempt deleted before it failed stays deleted, and counts.
+        """
         total = OrphanResult(customer_id, Outcome.FAILED)
         for attempt in range(1, self._policy.attempts + 1):
             progress = _Progress()
             try:
-                outcome = self._attempt(connection, customer_id, progress)
+                with pool.connection() as connection:
+                    outcome = self._attempt(connection, customer_id, progress)
             except (psycopg.Error, ClientManagerError) as error:
                 total = _added(total, progress, Outcome.FAILED, attempt, _in_a_line(error))
-                if is_permanent(error) or connection.closed or attempt == self._policy.attempts:
+                if is_permanent(error) or attempt == self._policy.attempts:
                     log.warning("orphans not deleted", customer_id=customer_id, attempts=attempt, error=total.error)
                     return total
                 time.sleep(self._policy.retry_pause_s * attempt)

@@ -67,12 +67,17 @@ def remove_rows(connection: Connection[Any], customer_id: CustomerId) -> dict[st
 
 
 def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
-    """Customers that are to be deleted and have rows somewhere: written late by somebody who did not know."""
+    """Customers that are deleted and have rows somewhere: written late by somebody who did not know.
+
+    While a deletion is still to come or under way, the rows are its own to remove.
+    """
     found: set[CustomerId] = set()
     for rows in _existing(connection):
         statement = _filled(
             "SELECT w.customer_id FROM clientmgr.tenant_wishes AS w WHERE w.wish = 'deleted'"
-            " AND w.customer_id::{type} IN (SELECT {customer} FROM {table} AS b)",
+            " AND w.customer_id::{type} IN (SELECT {customer} FROM {table} AS b)"
+            " AND NOT EXISTS (SELECT FROM clientmgr.tenants AS t"
+            " WHERE t.customer_id = w.customer_id AND t.status <> 'deleted')",
             rows,
         )
         found |= {CustomerId(row[0]) for row in connection.execute(statement)}

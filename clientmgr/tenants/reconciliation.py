@@ -25,7 +25,7 @@ from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import find_tenant
 from clientmgr.tenants.results import Change, TenantResult, explain
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from clientmgr.tenants.wishes import Request
+from clientmgr.tenants.wishes import Request, Wish, lock_wish
 
 _QUERIES = named_queries("lifecycle/queries/drift.sql")
 
@@ -150,6 +150,9 @@ class Reconciler:
 
     def _remove_rows(self, drift: Drift) -> Repair:
         with self._database.connect(Role.DDL) as connection:
+            # Whoever is wanted back since the rows were found may have written rows that are to stay.
+            if lock_wish(connection, drift.customer_id) is not Wish.DELETED:
+                return Repair(drift, True, Change.SUPERSEDED)
             removed = belongings.remove_rows(connection, drift.customer_id)
             self._record(connection, drift, rows_affected=sum(removed.values()))
         return Repair(drift, True, ", ".join(f"{count} rows of {table}" for table, count in removed.items()))

@@ -91,6 +91,14 @@ class TenantSchemaManager:
             self._announcer.announce_change()
         return wanted
 
+    def note_deletions(self, requests: Sequence[Request]) -> None:
+        """Note that these customers are to be deleted, without deleting anything.
+
+        Whatever becomes of those who set out to do it, the reconciler knows of it from here on.
+        """
+        with self._connect() as connection, connection.transaction():
+            record_requests(connection, Wish.DELETED, requests)
+
     def migrate(
         self,
         customer_ids: Iterable[object] | None = None,
@@ -111,10 +119,19 @@ class TenantSchemaManager:
         return self._for_each(behind, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
     def restore_missing(self, *, actor: str) -> list[TenantResult]:
-        """Create the schemas of tenants that are registered as active and have none; costs one query where all do."""
+        """Create the schemas of tenants that are registered as active and have none; costs one query where all do.
+
+        A tenant that fails is a result like any other.
+        """
         with self._connect() as connection:
             missing = [CustomerId(row[0]) for row in connection.execute(_QUERIES["active_without_schema"])]
-        return [self.restore_missing_schema(customer_id, actor=actor) for customer_id in missing]
+        results = []
+        for customer_id in missing:
+            try:
+                results.append(self.restore_missing_schema(customer_id, actor=actor))
+            except (psycopg.Error, ClientManagerError) as error:
+                results.append(TenantResult(customer_id, Change.FAILED, error=explain(error)))
+        return results
 
     def count_behind(self) -> int:
         """How many registered tenants are not at the newest version."""

@@ -46,6 +46,12 @@ def record_requests(connection: Connection[Any], wish: Wish, requests: Sequence[
     return standing
 
 
+def lock_wish(connection: Connection[Any], customer_id: CustomerId) -> Wish | None:
+    """What was asked for the customer last, and is so until the caller's transaction ends; None: nothing ever was."""
+    row = connection.execute(_QUERIES["lock"], {"customer_id": customer_id}).fetchone()
+    return None if row is None else Wish(row[0])
+
+
 def _record(
     connection: Connection[Any], wish: Wish, requests: Sequence[Request], *, overrules: bool
 ) -> set[CustomerId]:

@@ -42,17 +42,19 @@ class DeletedContactsFetch:
 
     def pages(self) -> Iterator[PageDone]:
         """Fetch all of it; a page is done when it is given out."""
+        # A row from the future would move the watermark past all that is deleted until then. It waits until it is due.
+        until = datetime.now(UTC)
         page = PageDone(0, 0, None)
         while self.since:
-            page = self._fetch(page.number + 1, page.last)
+            page = self._fetch(page.number + 1, until, page.last)
             yield page
             if page.rows < self.settings.contact_deletion_page_size:
                 return
 
-    def _fetch(self, number: int, after: Position | None) -> PageDone:
+    def _fetch(self, number: int, until: datetime, after: Position | None) -> PageDone:
         settings, access = self.settings, BigQueryAccess.from_settings(self.settings)
         table, size = settings.bigquery_deleted_contacts_table, settings.contact_deletion_page_size
-        with page_table(access, table, self.since, after, size) as aside:
+        with page_table(access, table, self.since, until=until, after=after, limit=size) as aside:
             # Kept: it is written, and then asked where it ended.
             page = read_bigquery(self.spark, access, aside, SCHEMA, settings.spark_partitions).persist()
             try:

@@ -7,17 +7,20 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from clientmgr.database import Database
 from clientmgr.settings import Settings
+from clientmgr.tenants.messages import ACCOUNT_DELETION
 from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr.tenants.wishes import Request
+from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor
 from clientmgr_dagster.defs.tenancy.reconciliation import (
     next_request,
     tenant_drift_sensor,
     tenant_reconciliation,
 )
 from clientmgr_dagster.resources import TenantsResource
-from tests.dagster.rig import Rig
+from tests.dagster.rig import Rig, deletion, publish
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -51,6 +54,20 @@ def test_an_activation_whose_run_was_lost_is_finished_and_shown_as_materialised(
 
     assert query("SELECT status FROM clientmgr.tenants") == [("active",)]
     assert rig.instance.get_materialized_partitions(dg.AssetKey("tenant_schema")) == {"7"}
+
+
+def test_a_deletion_whose_run_failed_before_it_began_is_done(
+    rig: Rig, manager: TenantSchemaManager, query: Query, database: Database, settings: Settings
+) -> None:
+    manager.register([Request(CustomerId(7), "message", datetime.fromtimestamp(1, UTC))])
+    manager.migrate([7], actor="test")
+    publish(database, settings, ACCOUNT_DELETION, deletion(7, 2000))
+    rig.evaluate(account_deletion_sensor)
+    query("UPDATE clientmgr.tenant_wishes SET updated_at = now() - interval '1 day'")
+
+    rig.settle(tenant_drift_sensor)
+
+    assert query("SELECT status FROM clientmgr.tenants") == [("deleted",)]
 
 
 def test_it_reports_what_it_did_and_its_check_fails_for_what_is_left(

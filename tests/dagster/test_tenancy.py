@@ -1,8 +1,15 @@
 """`tenant_schema` and the sensor beside it, on a real registry and a real (ephemeral) Dagster instance."""
 
+import time
+
 import dagster as dg
 import psycopg
 import pytest
+from dagster._core.definitions.job_base import InMemoryJob
+from dagster._core.definitions.partitions.context import partition_loading_context
+from dagster._core.definitions.selector import PartitionRangeSelector, PartitionsByAssetSelector, PartitionsSelector
+from dagster._core.execution.api import execute_run  # what Dagster's launcher calls, for a run that was queued
+from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI stores for a backfill
 
 from clientmgr.database import Database, Role
 from clientmgr.settings import Settings
@@ -10,6 +17,7 @@ from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.partitions import partition_range
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
 
@@ -65,6 +73,27 @@ def test_a_partition_that_is_no_registered_tenant_fails_and_creates_nothing(
     assert not result.success
     with database.connect(Role.READER) as connection:
         assert connection.execute("SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'tenant%'").fetchone() == (0,)
+
+
+def test_a_tenant_that_fails_does_not_hide_that_the_others_of_its_run_are_done(
+    database: Database, settings: Settings, instance: dg.DagsterInstance
+) -> None:
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("INSERT INTO clientmgr.tenants SELECT n, 'activating' FROM generate_series(5, 7) AS n")
+        connection.execute('CREATE SCHEMA "tenant_6"')
+    instance.add_dynamic_partitions("tenants", ["5", "6", "7"])
+    job = build_definitions().resolve_implicit_global_asset_job_def()
+    run = instance.create_run_for_job(
+        job,
+        run_config={"execution": {"config": {"retries": {"disabled": {}}}}},
+        tags=partition_range(["5", "7"]),
+        asset_selection={tenant_schema.key},
+    )
+
+    result = execute_run(InMemoryJob(job), run, instance, raise_on_error=False)
+
+    assert not result.success
+    assert instance.get_materialized_partitions(tenant_schema.key) == {"5", "7"}
 
 
 def test_new_tenants_become_partitions_with_one_run_for_all(
@@ -131,3 +160,33 @@ def test_a_deleted_tenants_key_stays_for_as_long_as_a_run_that_has_not_ended_nam
     instance.report_run_canceled(run)
     evaluate(instance)
     assert instance.get_dynamic_partitions("tenants") == ["5"]
+
+
+def test_a_deleted_tenants_key_stays_for_as_long_as_a_backfill_that_has_not_ended_is_to_do_it(
+    manager: TenantSchemaManager, instance: dg.DagsterInstance
+) -> None:
+    manager.activate([5, 6, 7, 8], actor="test")
+    evaluate(instance)
+    target = PartitionsSelector(ranges=[PartitionRangeSelector(start="5", end="7")])
+    with partition_loading_context(dynamic_partitions_store=instance):
+        backfill = PartitionBackfill.from_partitions_by_assets(
+            backfill_id="backfill",
+            asset_graph=build_definitions().resolve_asset_graph(),
+            backfill_timestamp=time.time(),
+            tags={},
+            dynamic_partitions_store=instance,
+            partitions_by_assets=[PartitionsByAssetSelector(asset_key=tenant_schema.key, partitions=target)],
+            title=None,
+            description=None,
+            run_config=None,
+        )
+    instance.add_backfill(backfill)
+    for customer in (6, 8):
+        manager.delete(CustomerId(customer), actor="test")
+
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["5", "6", "7"]
+
+    instance.update_backfill(backfill._replace(status=BulkActionStatus.COMPLETED_SUCCESS))
+    evaluate(instance)
+    assert instance.get_dynamic_partitions("tenants") == ["5", "7"]

@@ -21,7 +21,9 @@ def item(**attributes: Any) -> dict[str, dict[str, Any]]:
 
 
 def fields(**attributes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(fields_of_item(item(**attributes)))
+    read = fields_of_item(item(**attributes))
+    assert read is not None
+    found: dict[str, Any] = json.loads(read)
     return found
 
 
@@ -56,6 +58,25 @@ def test_an_item_that_an_earlier_contact_left_behind_is_a_difference_in_the_cont
     assert [one.fields for one in result.differences] == [("contact_id",)]
 
 
+def test_an_item_that_can_not_be_read_differs_and_raises_nothing() -> None:
+    unreadable = fields_of_item(item(language="half of a pair: \ud800"))
+    there = Sampled("A#1", sample_hash("11", "A#1"), "7", unreadable)
+    result = compare([sampled("A#1", 7, language="en")], [there], 10)
+    assert [(one.difference, one.fields) for one in result.differences] == [("different", ("unreadable item",))]
+
+
+def test_a_web_push_subscription_without_an_endpoint_is_no_token() -> None:
+    assert fields(webPush={})["push_token"] is None
+    assert fields(webPush={"endpoint": 5})["push_token"] is None
+
+
+def test_keys_that_no_table_of_ours_can_hold_are_counted_and_not_shown() -> None:
+    odd = [sampled("A#nul\0"), sampled("no separator"), sampled(f"A#{'x' * 5000}")]
+    result = compare([], [*odd, sampled("A#1")], 10)
+    assert result.count("missing in PostgreSQL") == 4
+    assert [one["client_id"] for one in result.shown()] == ["1"]
+
+
 def test_a_disabled_push_is_not_the_same_as_an_unknown_one() -> None:
     assert compare([sampled("A#1", push_enabled=False)], [sampled("A#1", push_enabled=None)], 10).differences
 
@@ -67,6 +88,7 @@ def test_what_dynamodb_keeps_as_empty_counts_as_absent() -> None:
 
 def test_a_token_is_compared_by_its_digest_and_never_shown() -> None:
     found = fields_of_item(item(pushToken="secret-token", kind="fcm_token"))
+    assert found is not None
     assert "secret-token" not in found
     assert json.loads(found)["push_token"] == hashlib.sha256(b"secret-token").hexdigest()
 

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from psycopg import Connection
 
 from clientmgr.audit import AuditLogger, read_log
 from clientmgr.database import Database, Role
@@ -175,6 +176,25 @@ def test_a_locked_tenant_is_tried_again_reported_and_costs_the_others_nothing(ri
     assert rig.query(
         "SELECT outcome, deleted, attempts FROM clientmgr.orphan_deletion_results WHERE customer_id = 1"
     ) == [("deleted", 10, 4)]
+
+
+def test_a_lost_connection_is_an_attempt_and_the_next_one_has_its_own(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.fill(ONE)
+    batches = iter([False, True])
+    original = OrphanDeletion._delete_batch
+
+    def cut_off_in_the_second_batch(self: OrphanDeletion, connection: Connection[Any], *arguments: Any) -> bool:
+        if next(batches, False):
+            rig.query(f"SELECT pg_terminate_backend({connection.info.backend_pid}, 10000)")
+        return original(self, connection, *arguments)
+
+    monkeypatch.setattr(OrphanDeletion, "_delete_batch", cut_off_in_the_second_batch)
+
+    (result,) = rig.run(ONE)
+
+    assert (result.outcome, result.attempts, result.deleted) == (Outcome.DELETED, 2, 10)
 
 
 def test_a_deleted_tenant_is_a_failure_that_is_not_tried_again(rig: Rig) -> None:

@@ -1,6 +1,7 @@
 """Contact deletion from BigQuery to the topic: pages, watermarks, late rows, nothing lost and nothing twice."""
 
 import asyncio
+import contextlib
 import json
 import os
 import signal
@@ -136,6 +137,46 @@ def test_a_page_that_was_fetched_and_not_published_is_published_by_the_next_run(
     assert published(database) == [(ORDINARY, n) for n in range(1, 11)]
 
 
+def test_a_deletion_from_the_future_waits_and_holds_up_no_other(
+    spark: SparkSession, bigquery: BigQueryStandIn, database: Database, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE, EMPTY)
+    add(bigquery, ORDINARY, 1, 3)
+    bigquery.execute(f"INSERT INTO {TABLE} VALUES ({ORDINARY}, 777, TIMESTAMP '2099-01-01 00:00:00+00:00')")
+    materialize(instance)
+    assert published(database) == [(ORDINARY, n) for n in range(1, 4)]
+
+    add(bigquery, ORDINARY, 4, 6, day=1)
+    materialize(instance)
+
+    assert published(database) == [(ORDINARY, n) for n in range(1, 7)]
+
+
+def test_a_page_ends_with_what_is_due(bigquery: BigQueryStandIn) -> None:
+    add(bigquery, ORDINARY, 1, 3)
+
+    def due(until: datetime) -> list[int]:
+        with contextlib.closing(bigquery.access.client()) as client:
+            query = page_query(TABLE, {ORDINARY: START}, until=until, after=None, limit=10)
+            rows = client.query(query, timeout=30, retry=None, job_retry=None).result(timeout=60)
+            return [row["contact_id"] for row in rows]
+
+    assert due(START + timedelta(seconds=2)) == [1, 2]
+    assert due(START + timedelta(seconds=3)) == [1, 2, 3]
+
+
+def test_the_watermark_is_never_ahead_of_now(database: Database, settings: Settings, tenants: Tenants) -> None:
+    tenants.activate(ORDINARY)
+    for deleted_at in ("now() + interval '1 day'", "now() + interval '2 days'"):
+        tenants.query(f"INSERT INTO clientmgr.deleted_contacts VALUES ({ORDINARY}, 1, {deleted_at}, now(), NULL)")
+        asyncio.run(publish_rest(database, settings))
+
+    with database.connect(Role.READER) as connection:
+        moved = watermarks(connection, [ORDINARY])[ORDINARY]
+    assert moved is not None
+    assert moved <= datetime.now(UTC)
+
+
 KILLED_WHILE_PUBLISHING = """
 import asyncio, os, signal, sys
 from datetime import timedelta
@@ -207,7 +248,7 @@ def test_a_message_is_what_the_worker_reads_and_always_the_same() -> None:
 
 def test_a_table_that_is_none_is_refused_by_the_settings_name() -> None:
     with pytest.raises(SettingsError, match="BIGQUERY_DELETED_CONTACTS_TABLE"):
-        page_query("x; DROP TABLE y", {ORDINARY: START}, Position(1, START, 1), 10)
+        page_query("x; DROP TABLE y", {ORDINARY: START}, until=START, after=Position(1, START, 1), limit=10)
 
 
 def test_without_a_project_the_schedule_says_so(

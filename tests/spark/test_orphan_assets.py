@@ -6,22 +6,24 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.execution.api import execute_run  # what Dagster's launcher calls, for a run that was queued
+from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
 from clientmgr.database import Database
+from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import build_definitions
-from clientmgr_dagster.defs.orphans.assets import orphans
-from clientmgr_dagster.defs.orphans.checks import no_young_candidates
+from clientmgr_dagster.defs.orphans.assets import OrphanConfig, orphans
+from clientmgr_dagster.defs.orphans.checks import find_young
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
 from clientmgr_dagster.defs.tenancy.partitions import partition_range
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.dagster.rig import Rig
-from tests.spark.calling import passes, requests_of
+from tests.spark.calling import requests_of
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 REFERENCE = """
@@ -96,7 +98,7 @@ def test_candidates_alone_can_be_looked_at_before_anything_is_deleted(
         assert materialize(instance, ORDINARY, ORDINARY, "orphan_candidates").success
 
     assert tenants.query("SELECT count(*) FROM clientmgr.orphan_candidates") == [(expected,)]
-    assert passes(no_young_candidates)
+    assert find_young(TenantsResource()) == {}
 
     dry = materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", dry_run=True)
     assert dry.success
@@ -117,6 +119,32 @@ def test_the_guard_fails_the_run_and_says_how_to_go_on(
     assert not result.success
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
     assert materialize(instance, ORDINARY, ORDINARY, "orphan_deletions", max_share=0.9).success
+
+
+@pytest.mark.parametrize(
+    "config", [{"threshold_days": 0}, {"threshold_days": -1}, {"max_share": -0.1}, {"max_share": 1.1}]
+)
+def test_a_run_config_beyond_the_settings_limits_is_refused(config: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        OrphanConfig.model_validate(config)
+
+
+def test_a_search_that_finds_devices_too_young_fails_its_check_and_deletes_nothing(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tenants.activate(ORDINARY)
+    tenants.add_devices(ORDINARY, 200)
+    instance.add_dynamic_partitions("tenants", [str(ORDINARY)])
+    # A mistake that search and deletion share, so that nobody but the check is left to notice.
+    monkeypatch.setattr(OrphanPolicy, "orphaned_before", lambda _, now: now)
+
+    result = materialize(instance, ORDINARY, ORDINARY)
+
+    assert not result.success
+    (check,) = result.get_asset_check_evaluations()
+    assert not check.passed
+    assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+    assert materialized(instance, "orphan_deletions") == set()
 
 
 @pytest.mark.parametrize("leaving", [ORDINARY, EMPTY], ids=["the first", "the last"])

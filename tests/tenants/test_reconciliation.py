@@ -17,6 +17,8 @@ from clientmgr.tenants.wishes import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
+EXCLUSION = "INSERT INTO clientmgr.orphan_exclusions (customer_id, reason, updated_by) VALUES (7, 'x', 'test')"
+
 
 @pytest.fixture
 def reconciler(database: Database, settings: Settings) -> Reconciler:
@@ -25,7 +27,8 @@ def reconciler(database: Database, settings: Settings) -> Reconciler:
 
 def age(query: Query) -> None:
     """As if nothing had happened for a day."""
-    query("UPDATE clientmgr.tenants SET updated_at = updated_at - interval '1 day'")
+    for table in ("tenants", "tenant_wishes"):
+        query(f"UPDATE clientmgr.{table} SET updated_at = updated_at - interval '1 day'")
 
 
 def kinds(reconciler: Reconciler) -> list[tuple[str, int]]:
@@ -113,7 +116,9 @@ def test_a_deletion_that_never_began_is_done(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
     manager.activate([7], actor="test")
-    query("UPDATE clientmgr.tenant_wishes SET wish = 'deleted', actor = 'legal'")
+    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+    assert reconciler.find() == [], "its run may be about to begin"
+    age(query)
     assert kinds(reconciler) == [(DriftKind.DELETION_NOT_BEGUN, 7)]
     reconciler.repair(reconciler.find())
     assert statuses(query) == {7: "deleted"}
@@ -123,7 +128,8 @@ def test_what_was_asked_for_since_the_drift_was_found_is_never_undone(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
     manager.activate([7], actor="test")
-    query("UPDATE clientmgr.tenant_wishes SET wish = 'deleted'")
+    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+    age(query)
     found = reconciler.find()
     manager.activate([7], actor="person")
 
@@ -195,6 +201,31 @@ def test_rows_that_somebody_wrote_late_for_a_deleted_customer_go(
     reconciler.repair(reconciler.find())
 
     assert query("SELECT customer_id FROM clientmgr.batch_failures ORDER BY 1") == [(8,), (9,)]
+
+
+def test_rows_of_a_customer_who_came_back_since_they_were_found_stay(
+    manager: TenantSchemaManager, reconciler: Reconciler, query: Query
+) -> None:
+    manager.activate([7], actor="test")
+    manager.delete(7, actor="test")
+    query(EXCLUSION)
+    found = reconciler.find()
+    manager.activate([7], actor="person")
+
+    (repair,) = reconciler.repair(found)
+
+    assert (repair.drift.kind, repair.outcome) == (DriftKind.ROWS_OF_DELETED, "superseded")
+    assert query("SELECT customer_id FROM clientmgr.orphan_exclusions") == [(7,)]
+
+
+def test_rows_of_a_customer_whose_deletion_is_still_to_come_are_left_to_it(
+    manager: TenantSchemaManager, reconciler: Reconciler, query: Query
+) -> None:
+    manager.activate([7], actor="test")
+    query(EXCLUSION)
+    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+
+    assert reconciler.find() == []
 
 
 def test_a_repair_that_fails_is_told_and_stops_no_other(

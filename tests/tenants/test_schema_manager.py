@@ -319,3 +319,20 @@ def _recording_cursor(statements: list[str]) -> type[psycopg.Cursor[Any]]:
             return super().execute(query, *args, **kwargs)
 
     return RecordingCursor
+
+
+def test_a_missing_schema_that_can_not_be_created_is_a_result_and_stops_no_other(
+    database: Database, settings: Settings, query: Query
+) -> None:
+    manager = TenantSchemaManager(database, settings.model_copy(update={"tenant_lock_timeout_ms": 100}))
+    manager.activate([7, 8], actor="test")
+    for customer in (7, 8):
+        query(f'DROP SCHEMA "tenant_{customer}" CASCADE')
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("SELECT FROM clientmgr.tenants WHERE customer_id = 7 FOR UPDATE")
+
+        seven, eight = manager.restore_missing(actor="test")
+
+    assert (seven.change, eight.change) == (Change.FAILED, Change.CREATED)
+    assert "lock timeout" in str(seven.error)
+    assert tables_of(query, "tenant_8") == TENANT_TABLES

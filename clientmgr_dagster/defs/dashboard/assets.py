@@ -37,6 +37,9 @@ def dashboard_tenant_metrics(
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """Count all tenants at once. A tenant that can't be counted is recorded as failed, and the others go on."""
     restored = tenants.schema_manager().restore_missing(actor=ACTOR)
+    for result in restored:
+        if result.change is Change.FAILED:
+            context.log.warning(f"customer {result.customer_id} is without a schema: {result.error}")
     collected_at = datetime.now(UTC)
     with tenants.database.connect(Role.READER) as connection:
         customers = [tenant.customer_id for tenant in list_tenants(connection, TenantStatus.ACTIVE)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import dagster as dg
+from pydantic import Field
 
 from clientmgr.batch_failures import failures_of
 from clientmgr.database import Role
@@ -24,7 +25,7 @@ from clientmgr_dagster.chunks import (
     still_active,
     table,
 )
-from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, no_young_candidates
+from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
 from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.orphans import STEP, find_orphans
@@ -35,10 +36,10 @@ ACTOR = "dagster:orphan_deletions"
 
 
 class OrphanConfig(dg.Config):
-    """What a run may do otherwise than the settings say; leave out what is to stay."""
+    """What a run may do otherwise than the settings say, within the same limits; leave out what is to stay."""
 
-    threshold_days: float | None = None
-    max_share: float | None = None
+    threshold_days: float | None = Field(None, gt=0)
+    max_share: float | None = Field(None, ge=0, le=1)
     dry_run: bool | None = None
     exclude: str = ""
     """More customers to leave out, with commas between."""
@@ -92,11 +93,14 @@ def orphans(
     failures: dict[CustomerId, str] = {}
     if CANDIDATES in selected:
         failures |= _find(context, tenants, spark, customers, policy)
+    # Before anything is deleted: afterwards there are no candidates left to look at.
+    young = find_young(tenants)
+    if context.selected_asset_check_keys:
+        yield no_young_candidates(young)
     if DELETIONS in selected:
+        failures |= {customer: _too_young(young[customer]) for customer in customers if customer in young}
         searched = [customer for customer in customers if customer not in failures]
         failures |= _delete(context, tenants, searched, policy)
-    if context.selected_asset_check_keys:
-        yield no_young_candidates(tenants)
     # Who is deleted while we are at it has no table any more, and nobody has to look at that.
     active = still_active(tenants, list(failures)) if failures else set()
     failures = {customer: why for customer, why in failures.items() if customer in active}
@@ -168,6 +172,10 @@ def _delete(
         )
     )
     return {one.customer_id: why for one in results if (why := _why(one))}
+
+
+def _too_young(candidates: int) -> str:
+    return f"{candidates} candidates are younger than the threshold they were found by: nothing was deleted"
 
 
 def _numbers(result: OrphanResult) -> dict[str, int | str]:

@@ -1,9 +1,12 @@
 """What must hold of orphans."""
 
+from collections.abc import Mapping
+
 import dagster as dg
 
 from clientmgr.database import Role
 from clientmgr.orphans.deletion import young_candidates
+from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import table
 from clientmgr_dagster.resources import TenantsResource
 
@@ -14,9 +17,12 @@ NO_YOUNG_CANDIDATES = dg.AssetCheckSpec(
 )
 
 
-def no_young_candidates(tenants: TenantsResource) -> dg.AssetCheckResult:
+def find_young(tenants: TenantsResource) -> dict[CustomerId, int]:
     with tenants.database.connect(Role.READER) as connection:
-        young = young_candidates(connection)
+        return young_candidates(connection)
+
+
+def no_young_candidates(young: Mapping[CustomerId, int]) -> dg.AssetCheckResult:
     rows = [{"customer": str(customer), "candidates": count} for customer, count in young.items()]
     return dg.AssetCheckResult(
         passed=not young,

@@ -8,6 +8,7 @@ from clientmgr.database import Role
 from clientmgr.tenants.names import parse_customer_id, quoted_schema, schema_name
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
+from clientmgr_dagster.chunks import log_partitions
 from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, tenants_partitions
 from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
 from clientmgr_dagster.resources import TenantsResource
@@ -28,23 +29,32 @@ TENANTS_PER_RUN = 500
     description="The customer's schema, with every migration of `sql/tenant/` applied.",
 )
 def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-    """Bring the chosen tenants' schemas to the newest version; only registered tenants are touched."""
+    """Bring the chosen tenants' schemas to the newest version; only registered tenants are touched.
+
+    Where some fail, those that succeeded are materialised all the same, and the run says who did not.
+    """
     manager = tenants.schema_manager()
     with permanent_errors_are_final():
         customers = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
         results = manager.migrate(customers, actor="dagster:tenant_schema")
-    failed = [result for result in results if result.change is Change.FAILED]
-    if failed:
-        raise dg.Failure(
-            f"{len(failed)} of {len(customers)} tenants could not be migrated",
-            metadata={str(result.customer_id): result.error or "" for result in failed[:100]},
-        )
+    failed = {result.customer_id: result.error or "" for result in results if result.change is Change.FAILED}
     with tenants.database.connect(Role.READER) as connection:
         found = find_tenants(connection, customers)
         unknown = sorted(set(customers) - {tenant.customer_id for tenant in found})
+        active = [
+            tenant for tenant in found if tenant.status == TenantStatus.ACTIVE and tenant.customer_id not in failed
+        ]
+        if failed or unknown:
+            # One by one: what is yielded stands for all tenants of the run.
+            done = ((tenant.customer_id, {"schema_version": tenant.schema_version}) for tenant in active)
+            log_partitions(context, context.asset_key.to_user_string(), done)
+        if failed:
+            raise dg.Failure(
+                f"{len(failed)} of {len(customers)} tenants could not be migrated",
+                metadata={str(customer): error for customer, error in list(failed.items())[:100]},
+            )
         if unknown:
             raise dg.Failure(f"not registered: {', '.join(map(str, unknown[:20]))}", allow_retries=False)
-        active = [tenant for tenant in found if tenant.status == TenantStatus.ACTIVE]
         devices = {
             tenant.customer_id: connection.execute(
                 f"SELECT count(*) FROM {quoted_schema(tenant.customer_id)}.devices"

@@ -1,7 +1,7 @@
 """The sensors on the topics that ask for activation and deletion. The cursor is the offset in the message log.
 
 Dagster stores run requests and cursor after an evaluation has returned. So an evaluation does only what may be done
-again: it notes who is wanted and sets bad messages aside. Killed at any point, the next one reads the same messages.
+again: it notes what is wanted and sets bad messages aside. Killed at any point, the next one reads the same messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -82,6 +82,9 @@ def account_deletion_sensor(
         asked = _understood(context, reader, messages, decode_deletion)
     if not messages:
         return dg.SkipReason(f"nothing new in {ACCOUNT_DELETION}")
+    if asked:
+        # A run may fail before it has begun, and the message is not read again.
+        tenants.schema_manager().note_deletions([one.request for one in asked])
     return dg.SensorResult(
         run_requests=[
             dg.RunRequest(

@@ -24,8 +24,9 @@ FROM unnest(%(contact_ids)s::bigint [], %(deleted_ats)s::timestamptz []) AS done
 WHERE d.customer_id = %(customer_id)s AND (d.contact_id, d.deleted_at) = (done.contact_id, done.deleted_at);
 
 -- name: move_watermark
+-- Never ahead of now: what is deleted from now on would be behind it.
 INSERT INTO clientmgr.contact_deletion_watermarks AS w (customer_id, deleted_at, published)
-VALUES (%(customer_id)s, %(deleted_at)s, %(published)s)
+VALUES (%(customer_id)s, least(%(deleted_at)s::timestamptz, now()), %(published)s)
 -- Rows that came late are behind it.
 ON CONFLICT (customer_id) DO UPDATE SET
     deleted_at = greatest(w.deleted_at, excluded.deleted_at),

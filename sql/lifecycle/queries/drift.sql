@@ -15,12 +15,13 @@ FROM (
     FROM clientmgr.tenants AS t LEFT JOIN clientmgr.tenant_wishes AS w USING (customer_id)
     WHERE t.status = 'activating' AND t.updated_at < %(settled)s
     UNION ALL
-    -- Wish and status change in one transaction: where they differ, nobody is at it. So it is when a customer is wanted
-    -- back while its deletion is under way.
+    -- The sensor notes the wish, and a run that is still to come does it.
     SELECT 3, 'deletion not begun', t.customer_id, w.asked_at, 'asked for by ' || w.actor
     FROM clientmgr.tenants AS t JOIN clientmgr.tenant_wishes AS w USING (customer_id)
-    WHERE w.wish = 'deleted' AND t.status IN ('activating', 'active')
+    WHERE w.wish = 'deleted' AND t.status IN ('activating', 'active') AND w.updated_at < %(settled)s
     UNION ALL
+    -- Of an activation wish and status change in one transaction: where they differ, nobody is at it. So it is when a
+    -- customer is wanted back while its deletion is under way.
     SELECT 4, 'activation not begun', w.customer_id, w.asked_at, 'asked for by ' || w.actor
     FROM clientmgr.tenant_wishes AS w LEFT JOIN clientmgr.tenants AS t USING (customer_id)
     WHERE w.wish = 'active' AND (t.status IS NULL OR t.status = 'deleted')

@@ -13,6 +13,10 @@ ON CONFLICT (customer_id) DO UPDATE SET
     actor = excluded.actor, event_id = excluded.event_id, updated_at = now()
 WHERE %(overrules)s OR (excluded.asked_at, excluded.wish) > (w.asked_at, w.wish);
 
+-- name: lock
+-- Nobody asks for something else until the transaction ends.
+SELECT wish FROM clientmgr.tenant_wishes WHERE customer_id = %(customer_id)s FOR UPDATE;
+
 -- name: standing
 SELECT customer_id FROM clientmgr.tenant_wishes
 WHERE customer_id = ANY(%(customer_ids)s::bigint []) AND wish = %(wish)s;
