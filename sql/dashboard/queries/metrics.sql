@@ -45,7 +45,7 @@ ORDER BY customer_id
 LIMIT %(limit)s;
 
 -- name: sync_differences
--- Devices that differ, of the tenants that differ most. Without client_id: it would outlive its device in Dagster's log.
+-- Devices that differ, of the tenants that differ most. Not by client_id: it would outlive its device in Dagster's log.
 SELECT m.customer_id, one ->> 'application_code', one ->> 'difference',
     array(SELECT jsonb_array_elements_text(one -> 'fields'))
 FROM clientmgr.dashboard_tenant_metrics AS m, jsonb_array_elements(m.sync_differences) WITH ORDINALITY AS d (one, place)
