@@ -80,6 +80,7 @@ def test_history_is_read_backwards_to_its_end(visit: Visit) -> None:
     [
         ("/tenants?page=0", 400, "Expected `int` >= 1 - at `$.page`"),
         ("/tenants?sort=password", 400, "Invalid enum value 'password' - at `$.sort`"),
+        ("/dead-letters?customerId=null", 400, "Expected a value, got `null` - at `$.customerId`"),
         ("/tenants/404", 404, "customer 404 was never activated"),
         ("/devices/by-contact?customerId=404&contactId=1", 404, "customer 404 was never activated"),
         (f"/devices/by-contact?customerId={BUSY}", 400, "Object missing required field `contactId`"),

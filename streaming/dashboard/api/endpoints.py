@@ -88,7 +88,12 @@ async def _read(request: Request, operation: Operation) -> Any:
     if operation.method == "POST":
         return msgspec.convert(_whole(msgspec.json.decode(await request.body())), operation.request)
     given = {**dict(request.query_params), **request.path_params}
-    return msgspec.convert(given, operation.request, strict=False)
+    wanted = msgspec.convert(given, operation.request, strict=False)
+    for field in msgspec.structs.fields(operation.request):
+        # msgspec takes the text "null" for nothing; whoever sends a filter is not to get an answer without it.
+        if field.encode_name in given and getattr(wanted, field.name) is None:
+            raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")
+    return wanted
 
 
 def _whole(document: Any) -> Any:
