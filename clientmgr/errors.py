@@ -14,6 +14,7 @@ TRANSIENT_SQLSTATES: Final = frozenset(
     }
 )
 PERMANENT_SQLSTATE_CLASSES: Final = frozenset({"22", "23"})
+DATABASE_AT_FAULT_SQLSTATE_CLASSES: Final = frozenset({"42", "58", "F0"})
 
 # gRPC status names (google-api-core and grpcio spell them alike) and AWS error codes that ask us to come back later.
 TRANSIENT_STATUS_NAMES: Final = frozenset(
@@ -117,6 +118,12 @@ def is_permanent(error: BaseException) -> bool:
 def is_transient(error: BaseException) -> bool:
     """Whether the error says nothing about the work itself: the same can succeed later."""
     return classify(error) is ErrorKind.TRANSIENT
+
+
+def blames_the_database(error: BaseException) -> bool:
+    """Whether any other work would fail there as well: a table or a right is missing, a disk is broken."""
+    sqlstate = getattr(error, "sqlstate", None)
+    return isinstance(sqlstate, str) and sqlstate[:2] in DATABASE_AT_FAULT_SQLSTATE_CLASSES
 
 
 def _classify_sqlstate(sqlstate: str) -> ErrorKind:

@@ -320,6 +320,9 @@ class Settings(BaseSettings):
         le=1000,
         description="Pause for this long after a batch that was not full: less CPU, more lag. 0: no pause.",
     )
+    live_io_uring: bool = Field(
+        True, description="Send to many connections by one system call, where Linux has io_uring and lets us use it."
+    )
     live_device_event_refresh_ms: int = Field(
         30_000,
         ge=100,

@@ -13,7 +13,7 @@ from psycopg import Error
 from psycopg_pool import PoolTimeout
 
 from clientmgr.database import Database, Role
-from clientmgr.errors import ErrorKind, classify
+from clientmgr.errors import ErrorKind, blames_the_database, classify
 from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
@@ -93,11 +93,11 @@ class TelemetryWriter:
         self._stream = settings.redis_telemetry_stream
         self._labels = {"instance_id": name}
         self._claim_at = 0.0
+        self._failures = 0
         self.total = Written()
 
     async def run(self, stop: asyncio.Event, *, burst: bool = False) -> None:
         """Outlives every outage of Redis and PostgreSQL."""
-        failures = 0
         while not stop.is_set():
             try:
                 await ensure_group(self._client, self._stream, GROUP, FROM_THE_START)
@@ -109,11 +109,11 @@ class TelemetryWriter:
                 return
             except REDIS_ERRORS as error:
                 # A group that is gone (NOGROUP) is made again at the stream's start: what was written is known.
-                failures += 1
-                log.warning("reading the stream failed, trying again", error=str(error), failures=failures)
+                self._failures += 1
+                log.warning("reading the stream failed, trying again", error=str(error), failures=self._failures)
                 # After a fail-over the old connection may lead to a server that is no longer the one to ask.
                 await self._client.connection_pool.disconnect()
-                await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
+                await wait_for_stop(stop, min(backoff_s(self._failures), LONGEST_PAUSE_S))
 
     async def _take_up_own(self, stop: asyncio.Event) -> None:
         """What a run before us under this name had in hand when it was killed."""
@@ -132,6 +132,7 @@ class TelemetryWriter:
         answer = await self._client.xreadgroup(
             GROUP, self._name, {self._stream: start}, count=self._settings.telemetry_batch_size, block=block_ms
         )
+        self._failures = 0
         return entries_of(answer)
 
     async def _claim(self) -> list[Entry]:
@@ -182,7 +183,7 @@ class TelemetryWriter:
                 return await self._store.write_or_park(entries)
             except (Error, PoolTimeout, OSError) as error:
                 failures += 1
-                unforeseen += classify(error) is ErrorKind.UNFORESEEN
+                unforeseen += classify(error) is ErrorKind.UNFORESEEN and not blames_the_database(error)
                 log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
             await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
         return None

@@ -8,7 +8,7 @@ import msgspec
 from psycopg import Error, errors
 from psycopg_pool import AsyncConnectionPool
 
-from clientmgr.errors import InvalidInputError, is_permanent, is_transient
+from clientmgr.errors import InvalidInputError, blames_the_database, is_permanent, is_transient
 from clientmgr.logs import get_logger
 from clientmgr.sqlfiles import named_queries
 from streaming.broadcast.connecting import Entry
@@ -63,10 +63,13 @@ class PositionStore:
     async def write_or_park(self, entries: Sequence[Entry]) -> Written:
         """The last resort for a batch that keeps failing: what fails by itself too is parked, whatever the reason.
 
-        An outage is no fault of a record's: it is raised, and nothing is parked for it.
+        An outage, a table that is missing or a right that was taken away are no fault of a record's: they are raised,
+        and nothing is parked for them.
         """
         positions, rejected = self._decode(entries)
-        return await self._write_one_by_one(positions, rejected, lambda error: not is_transient(error))
+        return await self._write_one_by_one(
+            positions, rejected, lambda error: not (is_transient(error) or blames_the_database(error))
+        )
 
     async def tidy(self, now: datetime) -> None:
         """Make the next days' partitions, drop those whose time is over."""

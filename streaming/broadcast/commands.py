@@ -9,6 +9,7 @@ import msgspec
 from streaming.broadcast.frames import TOPIC_PREFIX, error_frame, event_of, message_frame, subscribed_frame
 from streaming.broadcast.hub import Hub
 from streaming.broadcast.tokens import TokenError, read_token
+from streaming.broadcast.topics import Topic
 
 if TYPE_CHECKING:
     from streaming.broadcast.connection import Connection
@@ -92,11 +93,7 @@ def refuse(connection: "Connection", code: str, message: str) -> None:
 
 def _list_events(hub: Hub, connection: "Connection") -> None:
     may_see: Callable[[str], bool] = connection.grant.allows if connection.grant else lambda _: False
-    events = [
-        {"event": event, "topic": TOPIC_PREFIX + event, "devices": devices}
-        for event, devices in sorted(hub.participants.events().items())
-        if may_see(event)
-    ]
+    events = [listed for listed in hub.participants.events() if may_see(listed.event)]
     connection.outbox.reply(message_frame(type="events", events=events, now=int(time.time() * 1000)))
 
 
@@ -120,5 +117,17 @@ def _on_topic(hub: Hub, connection: "Connection", command: Subscribe | Unsubscri
     else:
         # First subscribed, then the snapshot: both happen before anything else can be sent, so nothing falls between.
         topic = connection.subscribe(event)
-        known = hub.last_positions.bodies(hub.participants.devices_of(event))
-        connection.outbox.reply(subscribed_frame(topic.name, topic.position_start, known))
+        connection.outbox.reply(_snapshot(hub, topic))
+
+
+def send_snapshots(hub: Hub) -> None:
+    """To all who are subscribed already: those who came while we knew nothing have been told so."""
+    for topic in list(hub.topics):
+        frame = _snapshot(hub, topic)
+        for connection in topic.subscribers():
+            connection.outbox.reply(frame)
+
+
+def _snapshot(hub: Hub, topic: Topic) -> bytes:
+    known = hub.last_positions.bodies(hub.participants.devices_of(topic.event))
+    return subscribed_frame(topic.name, topic.position_start, known)

@@ -18,8 +18,9 @@ from streaming.broadcast.frames import PING
 from streaming.broadcast.hub import Hub
 from streaming.broadcast.metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
 from streaming.broadcast.outbox import Outbox
+from streaming.broadcast.send_ring import UNKNOWN, SendRing
 from streaming.broadcast.tokens import EVERYTHING, Grant
-from streaming.broadcast.topics import Topic
+from streaming.broadcast.topics import Topic, TopicBatch
 
 log = get_logger(__name__)
 _quiet = logging.getLogger("websockets.live")
@@ -52,6 +53,7 @@ class Connection(asyncio.Protocol):
         self._opened_at = self._heard_at = self._pinged_at = hub.loop.time()
         self.grant: Grant | None = None
         self.subscriptions: dict[str, Topic] = {}
+        self._together_in: Topic | None = None
 
     # asyncio.Protocol
 
@@ -62,8 +64,9 @@ class Connection(asyncio.Protocol):
             self._transport,
             hub.settings.live_ws_backpressure_threshold_bytes,
             CONFLATED.labels(hub.instance),
-            lambda: self.drop("threshold"),
-            hub.loop.time,
+            too_slow=lambda: self.drop("threshold"),
+            set_apart=self.set_apart,
+            clock=hub.loop.time,
         )
         hub.transports.add(self)
         hub.everybody_left.clear()
@@ -104,13 +107,38 @@ class Connection(asyncio.Protocol):
     # For commands
 
     def subscribe(self, event: str) -> Topic:
+        self.set_apart()
         topic = self.subscriptions[event] = self._hub.topics.subscribe(event, self)
         return topic
 
     def unsubscribe(self, event: str) -> None:
         if self.subscriptions.pop(event, None) is not None:
+            self.set_apart()
             self._hub.topics.unsubscribe(event, self)
             self.outbox.forget(event)
+
+    # For the fan-out
+
+    @property
+    def can_be_sent_to_together(self) -> bool:
+        """With the other subscribers of its only topic, past its outbox."""
+        return len(self.subscriptions) == 1 and self.outbox.idle
+
+    def send_together(self, topic: Topic, ring: SendRing) -> None:
+        self._together_in = topic
+        topic.send_together(self, ring.request_to(self._transport.get_extra_info("socket").fileno()))
+
+    def send_rest(self, batch: TopicBatch, taken: int) -> None:
+        """What the socket did not take of positions that were sent together."""
+        if taken == UNKNOWN:
+            self._cut_off()
+        else:
+            self.outbox.send_rest(batch, taken)
+
+    def set_apart(self) -> None:
+        if self._together_in is not None:
+            self._together_in.set_apart(self)
+            self._together_in = None
 
     # How it ends
 
@@ -154,6 +182,7 @@ class Connection(asyncio.Protocol):
         """Now and then: is it still there, does it take what it is sent, may it still see it?"""
         settings = self._hub.settings
         ping_interval = settings.live_ws_ping_interval_ms / 1000
+        self.outbox.check()
         if self._closing:
             return
         if self not in self._hub.watchers:
@@ -171,7 +200,7 @@ class Connection(asyncio.Protocol):
         elif now - self._heard_at > ping_interval:
             if self._pinged_at <= self._heard_at:
                 self._pinged_at = now
-                self._transport.write(PING)
+                self.outbox.write(PING)
             elif now - self._pinged_at > ping_interval:
                 self._cut_off()
 
@@ -220,7 +249,7 @@ class Connection(asyncio.Protocol):
         """Write what the protocol has to say: handshake, pongs, closes."""
         for data in self._protocol.data_to_send():
             if data:
-                self._transport.write(data)
+                self.outbox.write(data)
             else:
                 self._closing = True
                 self._leave()
@@ -244,4 +273,8 @@ def origin_is_allowed(request: Request, allowed: str) -> bool:
     if origin is None:
         return True  # browsers always send it
     others = {other.strip().rstrip("/") for other in allowed.split(",")}
-    return "*" in others or origin in others or urlsplit(origin).netloc == request.headers.get("Host")
+    try:
+        host = urlsplit(origin).netloc
+    except ValueError:
+        return False  # no address at all
+    return "*" in others or origin in others or host == request.headers.get("Host")

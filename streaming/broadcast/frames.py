@@ -12,12 +12,21 @@ _encoder = msgspec.json.Encoder()
 
 def text_frame(payload: bytes) -> bytes:
     """An unfragmented text frame as servers send it: unmasked (RFC 6455, 5.2)."""
-    length = len(payload)
-    if length < 126:
-        return bytes((_TEXT, length)) + payload
+    return _text_header(len(payload)) + payload
+
+
+def _text_header(length: int) -> bytes:
+    if length < _PREPARED:
+        return _HEADERS[length]
     if length < 65_536:
-        return b"%c\x7e%b%b" % (_TEXT, length.to_bytes(2, "big"), payload)
-    return b"%c\x7f%b%b" % (_TEXT, length.to_bytes(8, "big"), payload)
+        return b"%c\x7e%b" % (_TEXT, length.to_bytes(2, "big"))
+    return b"%c\x7f%b" % (_TEXT, length.to_bytes(8, "big"))
+
+
+# Nearly all positions are this short, and each has its header made.
+_PREPARED = 1024
+_HEADERS = [b"%c%c" % (_TEXT, length) for length in range(126)]
+_HEADERS += [b"%c\x7e%b" % (_TEXT, length.to_bytes(2, "big")) for length in range(126, _PREPARED)]
 
 
 def message_frame(**message: object) -> bytes:
@@ -34,7 +43,7 @@ def position_start(topic: str) -> bytes:
 
 
 def position_frame(start: bytes, body: bytes) -> bytes:
-    return text_frame(start + body[1:])
+    return b"%b%b%b" % (_text_header(len(start) + len(body) - 1), start, body[1:])
 
 
 def subscribed_frame(topic: str, start: bytes, bodies: list[bytes]) -> bytes:

@@ -12,7 +12,9 @@ from prometheus_client import Counter
 from streaming.broadcast.topics import TopicBatch
 
 HIGH_WATER = 32 * 1024
-"""Above a usual batch, or clients that are quick enough would be taken for slow ones."""
+"""Of the transport's buffer, or the threshold if that is less. Above a usual batch, or clients that are quick enough
+would be taken for slow ones.
+"""
 CHUNK = 8 * 1024
 """What a slow client is given at a time."""
 ON_PROBATION_S = 30.0
@@ -22,20 +24,25 @@ Key = tuple[str, str]
 
 
 class Outbox:
-    """One connection's. `too_slow` is called once, when more than `threshold` bytes wait."""
+    """One connection's. `too_slow` is called once, when more than `threshold` bytes wait; `set_apart` before the
+    transport gets bytes, which a broadcast to many at once would overtake.
+    """
 
     def __init__(
         self,
         transport: asyncio.WriteTransport,
         threshold: int,
         conflated: Counter,
+        *,
         too_slow: Callable[[], None],
+        set_apart: Callable[[], None],
         clock: Callable[[], float],
     ) -> None:
         self._transport = transport
         self._threshold = threshold
         self._conflated = conflated
         self._too_slow = too_slow
+        self._set_apart = set_apart
         self._clock = clock
         self._waiting: dict[Key, tuple[int, bytes]] = {}  # with the time of the fix
         self._waiting_bytes = 0
@@ -46,12 +53,18 @@ class Outbox:
         self._moved_at = 0.0
         self._seen_size = 0
         self._slow_until = 0.0
-        transport.set_write_buffer_limits(high=HIGH_WATER)
+        self._high_water = min(HIGH_WATER, threshold)
+        transport.set_write_buffer_limits(high=self._high_water)
 
     @property
     def slow(self) -> bool:
         """Whether positions wait here, or would."""
         return self._full or bool(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits anywhere on our side: what is sent past us, to the socket itself, comes in order."""
+        return self._straight and not self._transport.get_write_buffer_size()
 
     @property
     def unsent_bytes(self) -> int:
@@ -73,13 +86,23 @@ class Outbox:
                 self._keep(batch)
             self.check()
 
+    def send_rest(self, batch: TopicBatch, taken: int) -> None:
+        """What the socket did not take of positions that were sent past us."""
+        if not self._closed:
+            self.write(batch.joined[taken:])
+
+    def write(self, data: bytes) -> None:
+        """Bytes as they are, in order: what the protocol has to say."""
+        self._set_apart()
+        self._transport.write(data)
+
     def reply(self, frame: bytes) -> None:
         """An answer: whole, and in order. A client with nothing unsent may ask for a snapshot of any size."""
         if self._closed:
             return
         if not self.slow:
             self._allowance = len(frame)
-        self._transport.write(frame)
+        self.write(frame)
         self.check()
 
     def check(self) -> None:
@@ -109,13 +132,11 @@ class Outbox:
 
     def stalled_for(self) -> float:
         """Seconds in which the client took nothing although something waits."""
-        if not self._full:
-            if self._slow_until and self._clock() > self._slow_until:
-                self._slow_until = 0.0
-                self._transport.set_write_buffer_limits(high=HIGH_WATER)
-            return 0.0
+        if not self._full and self._slow_until and self._clock() > self._slow_until:
+            self._slow_until = 0.0
+            self._transport.set_write_buffer_limits(high=self._high_water)
         size = self._transport.get_write_buffer_size()
-        if size < self._seen_size:
+        if not size or size < self._seen_size or not self._seen_size:
             self._moved_at = self._clock()
         self._seen_size = size
         return self._clock() - self._moved_at
@@ -137,15 +158,19 @@ class Outbox:
 
         Newest by its own time: what a device sends late, from when it was offline, does not replace where it is now.
         """
-        for key, ts, frame in batch.frames:
+        event, conflated = batch.topic.event, 0
+        for device_id, ts, frame in batch.frames:
+            key = (event, device_id)
             before = self._waiting.get(key)
             if before is not None:
-                self._conflated.inc()
+                conflated += 1
                 if before[0] > ts:
                     continue
                 self._waiting_bytes -= len(before[1])
             self._waiting[key] = (ts, frame)
             self._waiting_bytes += len(frame)
+        if conflated:
+            self._conflated.inc(conflated)
 
     def _next_chunk(self) -> bytes:
         taken: list[Key] = []

@@ -4,12 +4,14 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 
+import msgspec
 import psycopg
 
 from clientmgr.database import Database, Role
 from clientmgr.logs import get_logger
 from clientmgr.sqlfiles import named_queries
 from streaming.broadcast.connecting import being_cancelled
+from streaming.broadcast.frames import TOPIC_PREFIX
 from streaming.broadcast.metrics import MAP_DEVICES, MAP_FAILURES, MAP_REFRESH, MAP_REFRESHED_AT
 
 log = get_logger(__name__)
@@ -18,10 +20,19 @@ CHANNEL = "live_participants"
 BETWEEN_REFRESHES_S = 0.2
 """Many changes in a row are read together."""
 RECONNECT_S = 1.0
+ROWS_AT_ONCE = 200
 STATEMENT_TIMEOUT_MS = 20_000
 READ_WITHIN_S = 40.0
 """Longer than a server needs to tell of its own timeouts: after this nobody is there any more."""
 _QUERIES = named_queries("live/queries/participants.sql")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """What a client is told of one."""
+
+    event: str
+    topic: str
+    devices: int
 
 
 class Participants:
@@ -32,6 +43,7 @@ class Participants:
         self._refresh_every_s = refresh_every_s
         self._events: Mapping[str, Sequence[str]] = {}
         self._devices: Mapping[str, Sequence[str]] = {}
+        self._listed: Sequence[Event] = ()
         self._changed = asyncio.Event()
         self.loaded = asyncio.Event()
 
@@ -41,9 +53,9 @@ class Participants:
     def devices_of(self, event: str) -> Sequence[str]:
         return self._devices.get(event, ())
 
-    def events(self) -> Mapping[str, int]:
-        """Every event and how many devices take part in it."""
-        return {event: len(devices) for event, devices in self._devices.items()}
+    def events(self) -> Sequence[Event]:
+        """Every event, by its name."""
+        return self._listed
 
     async def run(self) -> None:
         """Keep the map fresh. Cancel it."""
@@ -68,6 +80,9 @@ class Participants:
             async with asyncio.timeout(READ_WITHIN_S):
                 # In a thread: a large map takes a while to build, and positions must not wait for it.
                 self._events, self._devices = await asyncio.to_thread(self._read)
+                self._listed = [
+                    Event(event, TOPIC_PREFIX + event, len(devices)) for event, devices in sorted(self._devices.items())
+                ]
         except (psycopg.Error, OSError) as error:
             MAP_FAILURES.inc()
             reason = str(error).strip() or type(error).__name__
@@ -78,14 +93,21 @@ class Participants:
         MAP_DEVICES.set(len(self._events))
         self.loaded.set()
 
-    def _read(self) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    def _read(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]]]:
+        events: dict[str, tuple[str, ...]] = {}
+        devices: dict[str, list[str]] = {}
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
         with self._database.connect(Role.READER, autocommit=True) as connection:
             connection.execute(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
-            events: dict[str, list[str]] = dict(connection.execute(_QUERIES["events_by_device"]).fetchall())
-        devices: dict[str, list[str]] = {}
-        for device_id, entered in events.items():
-            for event in entered:
-                devices.setdefault(event, []).append(device_id)
+            cursor = connection.execute(_QUERIES["events_by_device"])
+            # A few rows at a time: psycopg makes Python values of them in one go, and nobody else runs meanwhile. Most
+            # devices are in the same events as others: they share a tuple, which the garbage collector passes by.
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                for device_id, entered in rows:
+                    found = tuple(entered)
+                    events[device_id] = found = shared.setdefault(found, found)
+                    for event in found:
+                        devices.setdefault(event, []).append(device_id)
         return events, devices
 
     async def _listen(self) -> None:

@@ -14,10 +14,10 @@ from streaming.broadcast.connecting import (
     Entry,
     RedisClient,
     being_cancelled,
-    entries_of,
     open_redis,
 )
 from streaming.broadcast.last_positions import LastPositions
+from streaming.broadcast.stream_tail import follow
 from streaming.failures import backoff_s
 
 log = get_logger(__name__)
@@ -80,6 +80,7 @@ class StreamReader:
         self._broadcast = broadcast
         self._reap_after_ms = reap_after_ms
         self._read_at = float("-inf")
+        self._failures = 0
         self.group = self._prefix + instance
         self.reading = asyncio.Event()
 
@@ -101,35 +102,32 @@ class StreamReader:
 
     async def _read_for_ever(self) -> None:
         settings = self._settings
-        failures = 0
+        request = (
+            *("XREADGROUP", "GROUP", self.group, self._consumer, "COUNT", settings.live_broadcast_batch_size),
+            *("BLOCK", settings.live_broadcast_batch_block_ms, "NOACK", "STREAMS", self._stream, ">"),
+        )
         async with open_redis(settings, blocking=True) as client:
             while not being_cancelled():
                 try:
                     await self._begin(client)
-                    while True:
-                        answer = await client.xreadgroup(
-                            self.group,
-                            self._consumer,
-                            {self._stream: ">"},
-                            count=settings.live_broadcast_batch_size,
-                            block=settings.live_broadcast_batch_block_ms,
-                            noack=True,
-                        )
-                        failures = 0
-                        self._read_at = time.monotonic()
-                        entries = entries_of(answer)
-                        if entries:
-                            self._broadcast(entries)
-                        # A full batch: more of them wait already, and a pause for each would be all that we do.
-                        if settings.live_broadcast_tick_ms and len(entries) < settings.live_broadcast_batch_size:
-                            await asyncio.sleep(settings.live_broadcast_tick_ms / 1000)
+                    await follow(client, request, self._take)
                 except REDIS_ERRORS as error:
-                    failures += 1
-                    log.warning("reading the stream failed, trying again", error=str(error), failures=failures)
+                    self._failures += 1
+                    log.warning("reading the stream failed, trying again", error=str(error), failures=self._failures)
                     # After a fail-over the old connection may lead to a server that is no longer the one to ask.
                     await client.connection_pool.disconnect()
                 # At once after the first failure: a group that somebody destroyed is no outage.
-                await asyncio.sleep(min(backoff_s(failures), LONGEST_PAUSE_S) if failures > 1 else 0)
+                await asyncio.sleep(min(backoff_s(self._failures), LONGEST_PAUSE_S) if self._failures > 1 else 0)
+
+    def _take(self, entries: Sequence[Entry]) -> float:
+        """Hand on what was read. Returns for how many seconds to collect the next."""
+        self._failures = 0
+        self._read_at = time.monotonic()
+        if entries:
+            self._broadcast(entries)
+        # A full batch: more of them wait already, and a pause for each would be all that we do.
+        caught_up = len(entries) < self._settings.live_broadcast_batch_size
+        return self._settings.live_broadcast_tick_ms / 1000 if caught_up else 0.0
 
     async def _begin(self, client: RedisClient) -> None:
         """Our group, where we left it; at the stream's end if that was long ago, as it is after a restart."""
@@ -145,8 +143,8 @@ class StreamReader:
         if isinstance(joined, Exception):
             raise joined
         await self._last_positions.load(client)
-        self._read_at = time.monotonic()
         if not self.reading.is_set():
+            self._read_at = time.monotonic()
             log.info("reading the stream", stream=self._stream, group=self.group)
             self.reading.set()
 

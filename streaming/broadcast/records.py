@@ -52,24 +52,16 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
     device_id: str
     fixed_at: datetime
+    ts: int
+    """Epoch milliseconds of the fix."""
     codec: str | None
     payload: Payload
-
-    @property
-    def ts(self) -> int:
-        """Epoch milliseconds of the fix."""
-        return (self.fixed_at - _EPOCH) // _MILLISECOND
-
-    @property
-    def attributes(self) -> bytes | None:
-        """JSON of an object; None: there are none."""
-        raw = bytes(self.payload.attributes)
-        return None if raw in _ABSENT else raw
+    attributes: bytes | None
+    """JSON of an object; None: there are none."""
 
     def body(self) -> bytes:
         """JSON for subscribers, without the topic."""
         measured = self.payload
-        attributes = self.attributes
         return _encoder.encode(
             Body(
                 self.device_id,
@@ -79,7 +71,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
                 measured.speed,
                 measured.course,
                 measured.accuracy,
-                msgspec.UNSET if attributes is None else measured.attributes,
+                msgspec.UNSET if self.attributes is None else measured.attributes,
             )
         )
 
@@ -97,10 +89,11 @@ def decode_record(fields: Fields, now: datetime) -> Position:
     codec = _text(fields, b"codec") if b"codec" in fields else None
     if codec is not None and "\0" in codec:
         raise InvalidInputError("codec", "text without NUL characters, which PostgreSQL can't keep", codec)
-    payload = _payload(fields)
+    payload, attributes = _payload(fields)
     if payload.deviceId is not None and payload.deviceId != device_id:
         raise InvalidInputError("payload.deviceId", f"the entry's device_id, {device_id}", payload.deviceId)
-    return Position(device_id, fixed_at, codec, payload)
+    ts = (fixed_at - _EPOCH) // _MILLISECOND
+    return Position(device_id, fixed_at, ts, codec, payload, attributes)
 
 
 def _text(fields: Fields, name: bytes) -> str:
@@ -116,8 +109,9 @@ def _text(fields: Fields, name: bytes) -> str:
 def _time(text: str, now: datetime) -> datetime:
     try:
         time = datetime.fromisoformat(text)
-        # Without an offset it is UTC, as trackers mean it.
-        time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+        if time.tzinfo is not UTC:
+            # Without an offset it is UTC, as trackers mean it.
+            time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInputError("ts", "an ISO 8601 time", text) from None
     if not OLDEST <= time <= now + FUTURE_ALLOWED:
@@ -125,7 +119,8 @@ def _time(text: str, now: datetime) -> datetime:
     return time
 
 
-def _payload(fields: Fields) -> Payload:
+def _payload(fields: Fields) -> tuple[Payload, bytes | None]:
+    """What was measured, and the JSON of its attributes if it has any."""
     # As text, so that bytes inside strings are checked too: one subscriber's browser after the other would hang up.
     text = _text(fields, b"payload")
     try:
@@ -135,6 +130,8 @@ def _payload(fields: Fields) -> Payload:
     except RecursionError:
         raise InvalidInputError("payload", "JSON of a sensible depth", text) from None
     raw = bytes(payload.attributes)
-    if raw not in _ABSENT and not raw.startswith(b"{"):
+    if raw in _ABSENT:
+        return payload, None
+    if not raw.startswith(b"{"):
         raise InvalidInputError("payload.attributes", "an object", raw)
-    return payload
+    return payload, raw

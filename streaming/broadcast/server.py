@@ -16,6 +16,7 @@ from clientmgr.logs import configure_logging, get_logger
 from clientmgr.metrics import serve_metrics
 from clientmgr.processes.async_main import run_until_stopped
 from clientmgr.settings import Settings
+from streaming.broadcast.commands import send_snapshots
 from streaming.broadcast.connecting import instance_id
 from streaming.broadcast.connection import SPARE_CONNECTIONS, Connection
 from streaming.broadcast.fanout import Fanout
@@ -23,6 +24,7 @@ from streaming.broadcast.hub import Hub
 from streaming.broadcast.last_positions import LastPositions
 from streaming.broadcast.participants import Participants
 from streaming.broadcast.reader import StreamReader
+from streaming.broadcast.send_ring import open_ring
 from streaming.broadcast.tokens import token_key
 from streaming.broadcast.topics import TopicRegistry
 from streaming.telemetry import write_until_stopped
@@ -76,7 +78,8 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
     topics = TopicRegistry(settings.live_topics_warning)
     last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
-    fanout = Fanout(instance, participants, topics, last_positions)
+    ring = open_ring() if settings.live_io_uring else None
+    fanout = Fanout(instance, participants, topics, last_positions, ring)
     reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
 
     def problem() -> str:
@@ -85,19 +88,21 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     hub = Hub(settings, instance, token_key(settings), participants, topics, last_positions, problem, loop)
     if settings.live_auth == "off":
         log.warning("LIVE_AUTH is off: whoever can connect may watch every event")
-    with _listener(settings) as listener:
+    with _listener(settings) as listener, contextlib.nullcontext() if ring is None else contextlib.closing(ring):
         async with _running(participants.run()), _running(reader.run()):
             # A page that is there before the map would show nothing; a database that is away must not keep us from it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAP_WITHIN_S):
                     await participants.loaded.wait()
                     await reader.reading.wait()
+            is_late = bool(problem())
             async with _serving(hub, listener), _running(_look_after_connections(hub)):
                 port = listener.getsockname()[1]
                 url = f"http://{in_url(settings.live_ws_host)}:{port}/live"
-                log.info("daemon started", daemon=NAME, instance=instance, url=url)
+                log.info("daemon started", daemon=NAME, instance=instance, url=url, io_uring=ring is not None)
                 on_ready(port)
-                await stop.wait()
+                async with _running(_tell_once_known(hub, reader)) if is_late else contextlib.nullcontext():
+                    await stop.wait()
     log.info("daemon stopped", daemon=NAME)
 
 
@@ -124,6 +129,13 @@ async def _serving(hub: Hub, listener: socket.socket) -> AsyncIterator[None]:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_WITHIN_S):
                 await hub.everybody_left.wait()
+
+
+async def _tell_once_known(hub: Hub, reader: StreamReader) -> None:
+    """Whoever subscribed while the database or Redis was away got an empty snapshot."""
+    await hub.participants.loaded.wait()
+    await reader.reading.wait()
+    send_snapshots(hub)
 
 
 async def _look_after_connections(hub: Hub) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from clientmgr.logs import get_logger
 from streaming.broadcast.frames import TOPIC_PREFIX, position_start
 from streaming.broadcast.metrics import TOPICS
+from streaming.broadcast.send_ring import Recipients
 
 if TYPE_CHECKING:
     from streaming.broadcast.connection import Connection
@@ -16,13 +17,37 @@ log = get_logger(__name__)
 class Topic:
     """One event's subscribers, and how each of its frames begins."""
 
-    __slots__ = ("event", "name", "position_start", "subscribers")
+    __slots__ = ("event", "name", "others", "position_start", "together")
 
     def __init__(self, event: str) -> None:
         self.event = event
         self.name = TOPIC_PREFIX + event
         self.position_start = position_start(self.name)
-        self.subscribers: set[Connection] = set()
+        self.together: Recipients[Connection] = Recipients()
+        """Subscribers that watch nothing else and have nothing unsent: one call sends to all of them."""
+        self.others: set[Connection] = set()
+        """Each by its own outbox."""
+
+    def __len__(self) -> int:
+        """How many subscribers."""
+        return len(self.together) + len(self.others)
+
+    def subscribers(self) -> list["Connection"]:
+        return [*self.together, *self.others]
+
+    def send_together(self, connection: "Connection", request: bytes) -> None:
+        """From here on, until it is set apart."""
+        self.others.discard(connection)
+        self.together.add(connection, request)
+
+    def set_apart(self, connection: "Connection") -> None:
+        if connection in self.together:
+            self.together.remove(connection)
+            self.others.add(connection)
+
+    def discard(self, connection: "Connection") -> None:
+        self.set_apart(connection)
+        self.others.discard(connection)
 
 
 class TopicBatch:
@@ -32,12 +57,12 @@ class TopicBatch:
 
     def __init__(self, topic: Topic) -> None:
         self.topic = topic
-        self.frames: list[tuple[tuple[str, str], int, bytes]] = []
-        """((event, device), time of the fix, frame)."""
+        self.frames: list[tuple[str, int, bytes]] = []
+        """(device, time of the fix, frame)."""
         self.joined = b""
 
     def add(self, device_id: str, ts: int, frame: bytes) -> None:
-        self.frames.append(((self.topic.event, device_id), ts, frame))
+        self.frames.append((device_id, ts, frame))
 
     def join(self) -> None:
         self.joined = b"".join([frame for _, _, frame in self.frames])
@@ -65,15 +90,16 @@ class TopicRegistry:
         if topic is None:
             topic = self._topics[event] = Topic(event)
             self._count()
-        topic.subscribers.add(connection)
+        if connection not in topic.together:
+            topic.others.add(connection)
         return topic
 
     def unsubscribe(self, event: str, connection: "Connection") -> None:
         topic = self._topics.get(event)
         if topic is None:
             return
-        topic.subscribers.discard(connection)
-        if not topic.subscribers:
+        topic.discard(connection)
+        if not len(topic):
             del self._topics[event]
             self._count()
 

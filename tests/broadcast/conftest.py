@@ -8,6 +8,9 @@ from pydantic import SecretStr
 from clientmgr.database import Database
 from clientmgr.embedded.redis import EmbeddedRedis
 from clientmgr.settings import Settings
+from streaming.broadcast import fanout
+from streaming.broadcast.metrics import CONFLATED, DROPPED, FANOUT, MALFORMED, ORPHANS, RECORDS
+from streaming.broadcast.send_ring import open_ring
 from tests.broadcast.serving import Served, serving
 from tests.broadcast.stream import Stream, own_stream
 
@@ -28,6 +31,20 @@ def stream(
     stream = Stream(own_stream(settings), database)
     yield stream
     stream.close()
+
+
+@pytest.fixture(params=["each by itself", "together"])
+def both_ways_to_send(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A test's few watchers are not worth a ring, unless they are said to be."""
+    if request.param == "together":
+        ring = open_ring()
+        if ring is None:
+            pytest.skip("there is no io_uring here, or it may not be used")
+        ring.close()
+    monkeypatch.setattr(fanout, "WORTH_IT_FROM", 1 if request.param == "together" else 1_000_000)
+    # The instance of the other way had the same name.
+    for metric in (RECORDS, FANOUT, ORPHANS, MALFORMED, DROPPED, CONFLATED):
+        metric.clear()
 
 
 @pytest.fixture(scope="session")

@@ -2,21 +2,23 @@
 
 import asyncio
 from collections import Counter
+from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from clientmgr.database import Database, Role
 from streaming.broadcast import participants as participants_module
+from streaming.broadcast import send_ring, server
 from streaming.broadcast.connecting import open_redis
 from streaming.broadcast.last_positions import LastPositions
 from streaming.broadcast.participants import Participants
 from streaming.telemetry import write_until_stopped
-from tests.broadcast.serving import serving, until, watching
+from tests.broadcast.serving import Watcher, serving, until, watching
 from tests.broadcast.stream import Record, Stream, record, seconds_apart
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("both_ways_to_send")]
 
 
 async def test_everybody_who_watches_an_event_gets_each_position_once(stream: Stream) -> None:
@@ -70,6 +72,71 @@ async def test_a_device_in_two_events_gives_a_frame_for_each(stream: Stream) -> 
         assert [frame["deviceId"] for frame in await second.positions(2)] == ["d1", "d2"]
 
 
+async def test_many_watchers_get_every_position_in_order_while_they_talk_and_come_and_go(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    rounds = 20
+    async with serving(stream.settings) as served, AsyncExitStack() as opened:
+        watchers = [await opened.enter_async_context(watching(served, "E1")) for _ in range(30)]
+
+        async def listen(watcher: Watcher) -> tuple[list[int], int]:
+            """Times of the fixes, and how many answers came between them."""
+            times: list[int] = []
+            answers = 0
+            while len(times) < rounds * 10:
+                heard = await watcher.hear()
+                if heard["type"] == "position":
+                    times.append(heard["ts"])
+                else:
+                    answers += 1
+            return times, answers
+
+        listening = [asyncio.create_task(listen(watcher)) for watcher in watchers]
+        positions = seconds_apart(rounds * 10)
+        for number in range(rounds):
+            stream.add(*positions[number * 10 : (number + 1) * 10])
+            for watcher in watchers[number % 3 :: 3]:
+                await watcher.say({"type": "events"})
+            async with watching(served, "E1"):
+                pass
+        heard = await asyncio.gather(*listening)
+    for times, _ in heard:
+        assert times == [times[0] + 1000 * number for number in range(rounds * 10)]
+    assert sum(answers for _, answers in heard) > 0
+
+
+async def test_whoever_subscribed_before_anything_was_known_gets_the_snapshot_once_it_is(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MAP_WITHIN_S", 0.1)
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings) as served, watching(served, "E1") as watcher:
+        stream.add(record("d1"))
+        await watcher.positions(1)
+    with stream.database.connect(Role.OWNER) as connection:
+        connection.execute("LOCK TABLE live.entry_devices")
+        async with serving(stream.settings) as served, watching(served) as watcher:
+            assert await watcher.subscribe("E1") == []
+            connection.rollback()
+            assert [position["deviceId"] for position in (await watcher.hear())["snapshot"]] == ["d1"]
+
+
+@pytest.mark.parametrize("both_ways_to_send", ["together"], indirect=True)
+async def test_a_kernel_that_refuses_costs_a_connection_and_no_position_after_it(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.enter("E1", ["d1"])
+    async with serving(stream.settings) as served:
+        async with watching(served, "E1") as watcher:
+            stream.add(record("d1"))
+            await watcher.positions(1)
+            monkeypatch.setattr(send_ring, "_ENTER", 100_000)  # no such call
+            stream.add(record("d1"))
+            assert (await watcher.closed())[0] == 1006
+        async with watching(served, "E1") as watcher:
+            stream.add(record("d1"))
+            await watcher.positions(1)
+
+
 async def test_a_device_in_no_event_counts_as_an_orphan_and_is_sent_to_nobody(stream: Stream) -> None:
     stream.enter("E1", ["d1"])
     async with serving(stream.settings, instance_id="orphans") as served, watching(served, "E1") as watcher:
@@ -109,7 +176,7 @@ async def test_the_last_good_map_serves_while_the_database_is_away(stream: Strea
     participants._database = Database("postgresql://nobody@127.0.0.1:1/none")
     await participants._refresh()
     assert list(participants.events_of("d1")) == ["E1"]
-    assert participants.events() == {"E1": 1}
+    assert [(listed.event, listed.devices) for listed in participants.events()] == [("E1", 1)]
 
 
 async def test_a_map_that_can_not_be_read_to_its_end_is_given_up(

@@ -244,6 +244,7 @@ async def test_any_token_will_do_where_authentication_is_off(stream: Stream) -> 
         ("https://good.example", "https://other.example, https://good.example/", True),
         ("https://any.example", "*", True),
         ("null", "", False),
+        ("http://[", "", False),
     ],
 )
 async def test_pages_of_other_origins_need_to_be_allowed(

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from streaming.broadcast import reader as reader_module
 from streaming.broadcast.connecting import open_redis
 from streaming.broadcast.last_positions import LastPositions
 from streaming.broadcast.reader import StreamReader
@@ -80,3 +81,29 @@ async def test_a_reader_does_not_remove_its_own_group(stream: Stream) -> None:
     async with open_redis(stream.settings) as client:
         await reader.reap(client)
     assert stream.groups() == {reader.group}
+
+
+async def test_a_reader_that_may_not_read_is_not_healthy(stream: Stream, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can make its group, over and over; that is no reading."""
+    monkeypatch.setattr(reader_module, "SILENT_AFTER_S", 0.2)
+    stream.client.acl_setuser(
+        "unread", enabled=True, nopass=True, keys=["*"], commands=["+@all", "-xreadgroup"], reset=True
+    )
+    url = stream.settings.redis_url.replace("redis://", "redis://unread:any@")
+    settings = stream.settings.model_copy(update={"redis_url": url, "live_broadcast_batch_block_ms": 10})
+    reader = StreamReader(settings, "me", LastPositions(stream.name), lambda _: None)
+    task = asyncio.create_task(reader.run())
+    try:
+        await reader.reading.wait()
+
+        async def has_a_problem() -> bool:
+            return "nothing could be read" in reader.problem()
+
+        await until(has_a_problem, "it is told")
+        await asyncio.wait([task], timeout=0.5)
+        assert reader.problem(), "forgotten by the next attempt"
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+        stream.client.acl_deluser("unread")

@@ -9,13 +9,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from streaming.broadcast import connection
+from clientmgr.portions import portions
+from streaming.broadcast import connection, outbox
 from streaming.broadcast.tokens import make_token
 from tests.broadcast.serving import Served, serving, until, watching
 from tests.broadcast.stalling import StallingClient
 from tests.broadcast.stream import Record, Stream, record
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("both_ways_to_send")]
 
 PADDING = {"note": "x" * 900}
 """Frames of about a kilobyte fill buffers with few of them."""
@@ -45,8 +46,10 @@ async def test_a_client_whose_unsent_bytes_pass_the_threshold_is_closed_with_100
         update={"instance_id": "threshold", "live_ws_backpressure_threshold_bytes": 200_000}
     )
     async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1") as slow:
-        stream.add(*(padded(device, 0) for device in devices))
-        assert len(await healthy.positions(600)) == 600
+        # Bit by bit: all at once would be too much for anybody who shares the server's event loop.
+        for some in portions(devices, 50):
+            stream.add(*(padded(device, 0) for device in some))
+            await healthy.positions(50)
 
         async def dropped() -> float:
             return await served.metric(
@@ -98,6 +101,52 @@ async def test_a_client_that_takes_nothing_is_closed_within_the_stall_timeout(st
             )
 
         await until(dropped, "the stalled one is dropped", within_s=5)
+
+
+async def test_a_client_that_takes_nothing_of_an_event_that_fell_silent_is_closed_too(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What it left untaken is little: the transport is not full, and nothing comes that would show it.
+    monkeypatch.setattr(outbox, "HIGH_WATER", 10_000_000)
+    stream.enter("E1", ["d1"])
+    settings = stream.settings.model_copy(
+        update={
+            "instance_id": "silent",
+            "live_ws_stall_timeout_ms": 500,
+            "live_ws_backpressure_threshold_bytes": 10_000_000,
+        }
+    )
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1"):
+        stream.add(*(padded("d1", number) for number in range(500)))
+        await healthy.positions(500)
+
+        async def dropped() -> float:
+            return await served.metric("processor_live_broadcast_dropped_total", instance_id="silent", reason="stalled")
+
+        await until(dropped, "the stalled one is dropped", within_s=10)
+        assert await served.metric("processor_live_connections") == 1
+
+
+async def test_a_threshold_below_what_a_transport_holds_counts_too(stream: Stream) -> None:
+    stream.enter("E1", ["d1"])
+    settings = stream.settings.model_copy(
+        update={
+            "instance_id": "small",
+            "live_ws_stall_timeout_ms": 60_000,
+            "live_ws_backpressure_threshold_bytes": 2048,
+            "live_broadcast_batch_size": 1,
+        }
+    )
+    async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1"):
+
+        async def dropped() -> float:
+            stream.add(padded("d1", 0))
+            await healthy.positions(1)
+            return await served.metric(
+                "processor_live_broadcast_dropped_total", instance_id="small", reason="threshold"
+            )
+
+        await until(dropped, "it is dropped before 32 KiB wait")
 
 
 async def test_a_slow_client_gets_the_latest_of_each_device_and_every_device(stream: Stream) -> None:

@@ -51,6 +51,23 @@ async def test_a_record_refused_for_an_unforeseen_reason_is_parked_alone(stream:
     assert stream.pending() == 0
 
 
+async def test_nothing_is_parked_for_a_right_that_the_writer_lost(stream: Stream) -> None:
+    stream.add(*seconds_apart(5))
+    with stream.database.connect(Role.OWNER) as connection:
+        connection.execute("REVOKE INSERT ON live.positions FROM clientmgr_writer")
+    with capture_logs() as logs:
+        writing = asyncio.create_task(burst(stream))
+
+        async def has_failed_often() -> bool:
+            return sum("not written yet" in entry["event"] for entry in logs) >= 3
+
+        await until(has_failed_often, "more attempts have failed than an unforeseen error gets")
+        with stream.database.connect(Role.OWNER) as connection:
+            connection.execute("GRANT INSERT ON live.positions TO clientmgr_writer")
+        assert await writing == Written(new=5)
+    assert stream.count("rejected_records") == 0
+
+
 async def test_a_writer_that_can_not_park_tries_again(stream: Stream) -> None:
     refuse(stream, "live.rejected_records EXECUTE FUNCTION live.refuse(3)")
     stream.add(record("good"), record("bad") | {"payload": "{"})

@@ -36,6 +36,7 @@ def test_a_deletion_that_was_left_half_way_is_finished_with_its_partition(
     manager.activate([7], actor="test")
     rig.instance.add_dynamic_partitions("tenants", ["7"])
     query("UPDATE clientmgr.tenants SET status = 'deleting', updated_at = now() - interval '1 day'")
+    query("UPDATE clientmgr.tenant_wishes SET wish = 'deleted'")
 
     rig.settle(tenant_drift_sensor)
 

@@ -96,7 +96,7 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
     system.kill_daemon()
     system.daemon.start()
 
-    eventually(lambda: system.materialisations().keys() >= {"7", "8", "9"}, "all are materialised", within_s=120)
+    eventually(lambda: system.materialisations().keys() >= {"7", "8", "9"}, "all are materialised", within_s=200)
     eventually(lambda: system.statuses()[LEAVING] == "deleted", "the account is deleted", within_s=60)
 
     assert system.statuses() == {LEAVING: "deleted", 7: "active", 8: "active", 9: "active"}

@@ -54,9 +54,10 @@ function connect() {
 function lost(code, reason) {
   socket = null;
   if (code in REFUSALS) {
-    show("refused", "refused");
-    byId("why").textContent = `${REFUSALS[code]}: ${reason || code}`;
+    const why = `${REFUSALS[code]}: ${reason || code}`;
+    byId("why").textContent = why;
     byId("ask").hidden = code !== 4401;
+    show("refused", code === 4401 ? "refused" : why);
     if (code === 4401) return;
   } else {
     show("connecting", code === 1008 ? "too slow, connecting again" : "connecting again");

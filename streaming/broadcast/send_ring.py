@@ -1,0 +1,193 @@
+"""The same bytes to many sockets by one system call: Linux's io_uring, as far as a broadcast needs it.
+
+A `send` to each of a thousand sockets is a thousand ways into the kernel and back, a third of what it all costs. Here a
+request is prepared once per socket; a broadcast copies them into the ring and says which bytes are meant. No request
+ever waits: who could not take everything at once is returned.
+
+The kernel looks at the ring only inside our call and is done with it when that returns, so there is nothing to
+synchronise and nothing that comes later.
+"""
+
+import ctypes
+import errno
+import mmap
+import os
+import socket
+import struct
+import sys
+from collections.abc import Iterator
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+WORTH_IT_FROM = 24
+"""With fewer sockets than this the ring saves nothing."""
+ENTRIES = 1024
+"""Sends by one call; more go by several."""
+UNKNOWN = -1
+"""How much was taken by a socket about which the kernel said nothing: what follows might not fit what went before."""
+
+# <linux/io_uring.h>
+_SETUP, _ENTER = 425, 426
+_SUBMIT_ALL = 1 << 7
+_GET_EVENTS = 1
+_SINGLE_MMAP = 1
+_SENDMSG = 9
+_REQUESTS_AT = 0x10000000
+_PARAMETERS = struct.Struct("=10I8IQ8IQ")
+_SETUP_FLAGS_AT = 8
+_REQUEST = struct.Struct("=BBHiQQIIQ24x")
+_ANSWER = struct.Struct("=QiI")
+_U32 = 0xFFFFFFFF
+
+
+class Recipients(Generic[T]):
+    """Sockets that are sent to together: the prepared request of each, and whom it is for."""
+
+    def __init__(self) -> None:
+        self.requests = bytearray()
+        self._members: list[T] = []
+        self._places: dict[T, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self._members)
+
+    def __contains__(self, member: object) -> bool:
+        return member in self._places
+
+    def add(self, member: T, request: bytes) -> None:
+        """`request`: of `SendRing.request_to` for its socket, which must stay open until it is removed."""
+        self._members.append(member)
+        self.requests += request
+        self._number(member, len(self._members) - 1)
+
+    def remove(self, member: T) -> None:
+        """The last one takes its place, so that nothing else has to move."""
+        place, last = self._places.pop(member), self._members.pop()
+        size = _REQUEST.size
+        last_request = self.requests[-size:]
+        del self.requests[-size:]
+        if last is not member:
+            self._members[place] = last
+            self.requests[place * size : (place + 1) * size] = last_request
+            self._number(last, place)
+
+    def __getitem__(self, place: int) -> T:
+        return self._members[place]
+
+    def _number(self, member: T, place: int) -> None:
+        self._places[member] = place
+        # Answers carry the number of their request.
+        at = place * _REQUEST.size + 32
+        self.requests[at : at + 8] = place.to_bytes(8, sys.byteorder)
+
+
+class SendRing:
+    """`OSError`: there is no io_uring here, or we may not use it (containers often may not)."""
+
+    def __init__(self, entries: int = ENTRIES) -> None:
+        if not sys.platform.startswith("linux"):
+            raise OSError(errno.ENOSYS, "io_uring is Linux's")
+        self._system_call = ctypes.CDLL(None, use_errno=True).syscall
+        self._system_call.restype = ctypes.c_long
+        parameters = bytearray(_PARAMETERS.size)
+        # One request that can't be begun does not keep those after it from being sent.
+        struct.pack_into("=I", parameters, _SETUP_FLAGS_AT, _SUBMIT_ALL)
+        shared_parameters = (ctypes.c_char * len(parameters)).from_buffer(parameters)
+        self._ring = int(self._system_call(_SETUP, ctypes.c_uint(entries), shared_parameters))
+        if self._ring < 0:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        values = _PARAMETERS.unpack(parameters)
+        self._size, self._answers_size, features = values[0], values[1], values[5]
+        _, requests_tail, _, _, _, _, order, _, _ = values[10:19]
+        answers_head, answers_tail, _, _, _, answers, _, _, _ = values[19:28]
+        if not features & _SINGLE_MMAP:
+            os.close(self._ring)
+            raise OSError(errno.ENOSYS, "the kernel's io_uring is too old")
+        length = max(order + self._size * 4, answers + self._answers_size * _ANSWER.size)
+        self._shared = mmap.mmap(self._ring, length)
+        self._requests = mmap.mmap(self._ring, self._size * _REQUEST.size, offset=_REQUESTS_AT)
+        self._words = memoryview(self._shared).cast("I")
+        self._requests_tail = requests_tail // 4
+        self._answers_head, self._answers_tail, self._answers = answers_head // 4, answers_tail // 4, answers
+        for slot in range(self._size):
+            self._words[order // 4 + slot] = slot
+        # All requests name this header, and that the bytes: their address and length.
+        self._bytes = (ctypes.c_uint64 * 2)()
+        self._header = (ctypes.c_uint64 * 7)(0, 0, ctypes.addressof(self._bytes), 1)
+        self.working = True
+        """False: the kernel refused to go on. What was not sent was returned, and this ring is of no more use."""
+
+    def request_to(self, descriptor: int) -> bytes:
+        """For `Recipients`."""
+        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
+        return _REQUEST.pack(_SENDMSG, 0, 0, descriptor, 0, ctypes.addressof(self._header), 1, flags, 0)
+
+    def send(self, recipients: Recipients[T], data: bytes) -> list[tuple[T, int]]:
+        """Send without waiting. Returns who did not take all of it, with how many bytes each took, or `UNKNOWN`."""
+        self._bytes[:] = [ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0, len(data)]
+        requests, at_once = recipients.requests, self._size * _REQUEST.size
+        answers = b"".join(
+            [self._submit(requests[start : start + at_once]) for start in range(0, len(requests), at_once)]
+        )
+        results = memoryview(answers).cast("i")[2::4].tolist()
+        if results.count(len(data)) == len(recipients):
+            return []
+        taken = dict.fromkeys(range(len(recipients)), UNKNOWN)
+        taken.update((number, max(result, 0)) for number, result, _ in _ANSWER.iter_unpack(answers))
+        return [(recipients[number], sent) for number, sent in taken.items() if sent != len(data)]
+
+    def close(self) -> None:
+        """No request may be made after this."""
+        self.working = False
+        self._words.release()
+        self._shared.close()
+        self._requests.close()
+        os.close(self._ring)
+
+    def _submit(self, requests: bytearray) -> bytes:
+        """Make requests, as many as fit in the ring, and return the kernel's answers, in any order."""
+        if not self.working:
+            return b""
+        words, count = self._words, len(requests) // _REQUEST.size
+        tail = words[self._requests_tail]
+        at = tail % self._size * _REQUEST.size
+        until_end = len(self._requests) - at
+        self._requests[at : at + len(requests[:until_end])] = requests[:until_end]
+        self._requests[: len(requests[until_end:])] = requests[until_end:]
+        words[self._requests_tail] = (tail + count) & _U32
+        submitted = 0
+        while submitted < count and self.working:
+            submitted += self._enter(count - submitted, wait_for=0)
+        head = words[self._answers_head]
+        while (arrived := (words[self._answers_tail] - head) & _U32) < submitted and self.working:
+            self._enter(0, wait_for=submitted - arrived)
+        return self._take_answers(head, arrived)
+
+    def _enter(self, count: int, *, wait_for: int) -> int:
+        """How many requests the kernel took."""
+        flags = _GET_EVENTS if wait_for else 0
+        done = int(self._system_call(_ENTER, self._ring, count, wait_for, flags, None, 0))
+        if done > 0 or (done == 0 and not count):
+            return done
+        self.working = done < 0 and ctypes.get_errno() == errno.EINTR
+        return 0
+
+    def _take_answers(self, head: int, count: int) -> bytes:
+        at = self._answers + head % self._answers_size * _ANSWER.size
+        end = self._answers + self._answers_size * _ANSWER.size
+        upto = at + count * _ANSWER.size
+        answers = self._shared[at : min(upto, end)] + self._shared[self._answers : self._answers + max(upto - end, 0)]
+        self._words[self._answers_head] = (head + count) & _U32
+        return answers
+
+
+def open_ring() -> SendRing | None:
+    """None: there is none to be had."""
+    try:
+        return SendRing()
+    except (OSError, AttributeError, ValueError):
+        return None

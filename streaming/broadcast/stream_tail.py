@@ -1,0 +1,95 @@
+"""The next entries of a stream, over and over, with nothing between us and the socket.
+
+redis-py makes the connection: address, TLS and sign-in are its business. A read through all its layers, though, takes
+four times as much processor time as this, more than everything else that we do with a record. So from there on one
+request, packed once, goes straight to the transport, and hiredis parses what comes back.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import hiredis
+import redis
+
+from streaming.broadcast.connecting import Entry, RedisClient
+
+Take = Callable[[Sequence[Entry]], float]
+"""Is handed the entries of an answer (none: nothing came in time) and returns the seconds to wait before the next."""
+
+
+async def follow(client: RedisClient, request: Sequence[str | int], take: Take) -> None:
+    """Send `request`, an XREADGROUP of one stream, again and again, until something fails or we are cancelled."""
+    connection = cast(Any, client.connection_pool).make_connection()
+    await connection.connect()
+    transport: asyncio.Transport = connection._writer.transport
+    tail = StreamTail(b"".join(connection.pack_command(*request)), take)
+    transport.set_protocol(tail)
+    try:
+        await tail.run(transport)
+    finally:
+        transport.abort()
+        await connection.disconnect(nowait=True)
+
+
+class StreamTail(asyncio.Protocol):
+    """The conversation, once the connection is made."""
+
+    def __init__(self, request: bytes, take: Take) -> None:
+        self._request = request
+        self._take = take
+        # Bytes: an entry's id and fields are anybody's.
+        self._reader = hiredis.Reader(protocolError=redis.InvalidResponse, replyError=redis.ResponseError)
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport
+        self._pause: asyncio.TimerHandle | None = None
+
+    async def run(self, transport: asyncio.Transport) -> None:
+        """Raises what went wrong."""
+        self._transport = transport
+        self._ask()
+        try:
+            await self._failed
+        finally:
+            if self._pause is not None:
+                self._pause.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._failed.done():
+            return
+        try:
+            self._reader.feed(data)
+            while (answer := self._reader.gets()) is not False:
+                if isinstance(answer, Exception):
+                    raise answer
+                if not isinstance(answer, hiredis.PushNotification):
+                    self._ask_again_after(self._take(entries_in(answer)))
+        except Exception as error:  # noqa: BLE001  # whoever runs us gets it
+            self._fail(error)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(redis.ConnectionError(f"the connection is lost: {error or 'closed by the server'}"))
+
+    def _ask_again_after(self, seconds: float) -> None:
+        if seconds > 0:
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._ask)
+        else:
+            self._ask()
+
+    def _ask(self) -> None:
+        self._transport.write(self._request)
+
+    def _fail(self, error: Exception) -> None:
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+
+def entries_in(answer: Any) -> list[Entry]:
+    """The entries in an answer about one stream, in the shape of either version of the protocol."""
+    if not answer:
+        return []
+    ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
+    # No fields: it was deleted meanwhile.
+    return [
+        (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}) for entry_id, fields in entries
+    ]
