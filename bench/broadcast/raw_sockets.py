@@ -16,6 +16,7 @@ from collections import defaultdict
 from datetime import datetime
 from typing import Any
 
+import hiredis
 import redis
 from websockets.frames import Frame, Opcode
 
@@ -26,15 +27,21 @@ def main(url: str, stream: str, events: int) -> None:
     topics: dict[str, list[socket.socket]] = defaultdict(list)
     listener = socket.create_server(("127.0.0.1", 0), backlog=4096)
     threading.Thread(target=accept, args=(listener, topics), daemon=True).start()
-    client = redis.Redis.from_url(url)
+    client = redis.Redis.from_url(url, protocol=2)
     group = f"live-broadcast-raw-{os.getpid()}"
     client.xgroup_create(stream, group, id="$", mkstream=True)
+    connection: Any = client.connection_pool.get_connection()
+    request = b"".join(
+        connection.pack_command(
+            *("XREADGROUP", "GROUP", group, "c", "COUNT", 100, "BLOCK", 1000, "NOACK", "STREAMS", stream, ">")
+        )
+    )
     print(listener.getsockname()[1], flush=True)
     while True:
         batch: dict[str, list[bytes]] = defaultdict(list)
-        answer: Any = client.xreadgroup(group, "c", {stream: ">"}, count=100, block=1000, noack=True)
-        for _, entries in answer or []:
-            for _, fields in entries:
+        for _, entries in ask(connection._sock, request) or []:
+            for _, flat in entries:
+                fields = dict(zip(flat[::2], flat[1::2], strict=True))
                 device = fields[b"device_id"].decode()
                 topic = f"event:E{int(device[1:]) % events}"
                 batch[topic].append(frame(topic, device, fields))
@@ -42,6 +49,16 @@ def main(url: str, stream: str, events: int) -> None:
             joined = b"".join(frames)
             for viewer in topics[topic]:
                 send(viewer, joined)
+
+
+def ask(server: socket.socket, request: bytes) -> Any:
+    """Nothing between us and the socket but hiredis: redis-py takes four times as long."""
+    server.settimeout(None)
+    server.sendall(request)
+    reader = hiredis.Reader()
+    while (answer := reader.gets()) is False:
+        reader.feed(server.recv(262_144))
+    return answer
 
 
 def send(viewer: socket.socket, data: bytes) -> None:

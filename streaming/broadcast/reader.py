@@ -125,7 +125,7 @@ class StreamReader:
         self._read_at = time.monotonic()
         if entries:
             self._broadcast(entries)
-        # A full batch: more of them wait already, and a pause for each would be all that we do.
+        # A full batch: more of them wait already, and a pause after each would be all that we do.
         caught_up = len(entries) < self._settings.live_broadcast_batch_size
         return self._settings.live_broadcast_tick_ms / 1000 if caught_up else 0.0
 

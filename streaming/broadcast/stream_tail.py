@@ -14,8 +14,13 @@ import redis
 
 from streaming.broadcast.connecting import Entry, RedisClient
 
+AHEAD = 32
+"""Requests that Redis has in hand for us: it takes up the next by itself when one is answered. To ask anew after each
+answer would be another way to Redis, which has fallen asleep by then, for every record.
+"""
+
 Take = Callable[[Sequence[Entry]], float]
-"""Is handed the entries of an answer (none: nothing came in time) and returns the seconds to wait before the next."""
+"""Is handed what has come (nothing: nothing came in time); returns for how many seconds to let more of it collect."""
 
 
 async def follow(client: RedisClient, request: Sequence[str | int], take: Take) -> None:
@@ -38,8 +43,8 @@ class StreamTail(asyncio.Protocol):
     def __init__(self, request: bytes, take: Take) -> None:
         self._request = request
         self._take = take
-        # Bytes: an entry's id and fields are anybody's.
         self._reader = hiredis.Reader(protocolError=redis.InvalidResponse, replyError=redis.ResponseError)
+        self._unanswered = 0
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport
         self._pause: asyncio.TimerHandle | None = None
@@ -47,7 +52,7 @@ class StreamTail(asyncio.Protocol):
     async def run(self, transport: asyncio.Transport) -> None:
         """Raises what went wrong."""
         self._transport = transport
-        self._ask()
+        self._ask_ahead()
         try:
             await self._failed
         finally:
@@ -58,26 +63,38 @@ class StreamTail(asyncio.Protocol):
         if self._failed.done():
             return
         try:
-            self._reader.feed(data)
-            while (answer := self._reader.gets()) is not False:
-                if isinstance(answer, Exception):
-                    raise answer
-                if not isinstance(answer, hiredis.PushNotification):
-                    self._ask_again_after(self._take(entries_in(answer)))
+            answered, entries = self._answers_in(data)
+            if answered:
+                self._unanswered -= answered
+                if self._unanswered <= AHEAD // 2:
+                    self._ask_ahead()
+                self._collect_for(self._take(entries))
         except Exception as error:  # noqa: BLE001  # whoever runs us gets it
             self._fail(error)
 
     def connection_lost(self, error: Exception | None) -> None:
         self._fail(redis.ConnectionError(f"the connection is lost: {error or 'closed by the server'}"))
 
-    def _ask_again_after(self, seconds: float) -> None:
-        if seconds > 0:
-            self._pause = asyncio.get_running_loop().call_later(seconds, self._ask)
-        else:
-            self._ask()
+    def _answers_in(self, data: bytes) -> tuple[int, list[Entry]]:
+        """How many answers are whole by now, and what is in all of them together."""
+        self._reader.feed(data)
+        answered, entries = 0, []
+        while (answer := self._reader.gets()) is not False:
+            if isinstance(answer, Exception):
+                raise answer
+            if not isinstance(answer, hiredis.PushNotification):
+                answered += 1
+                entries += entries_in(answer)
+        return answered, entries
 
-    def _ask(self) -> None:
-        self._transport.write(self._request)
+    def _ask_ahead(self) -> None:
+        self._transport.write(self._request * (AHEAD - self._unanswered))
+        self._unanswered = AHEAD
+
+    def _collect_for(self, seconds: float) -> None:
+        if seconds > 0:
+            self._transport.pause_reading()
+            self._pause = asyncio.get_running_loop().call_later(seconds, self._transport.resume_reading)
 
     def _fail(self, error: Exception) -> None:
         if not self._failed.done():
