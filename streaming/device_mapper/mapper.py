@@ -4,6 +4,8 @@ What one message gives and its acknowledgement belong together: on PostgreSQL th
 acknowledgement comes last and the ids are the same when a message comes again.
 """
 
+import asyncio
+import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +23,7 @@ from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from streaming.daemon import Daemon, Services, Source
 from streaming.device_mapper import metrics
-from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
+from streaming.device_mapper.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
 from streaming.device_mapper.mapping import Mapped, MessageMapper, distinct
 from streaming.device_mapper.messages import Recipient, decode_message
 from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
@@ -115,18 +117,25 @@ class DeviceMapper:
         """
         for job in jobs:
             job.mapped, job.error = Mapped(), None
-        for portion in portions(jobs):
-            fetched = await self._fetcher.fetch(
-                connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
-            )
-            for job, recipients in portion.parts:
-                if fetched.failure is not None and any(one.contact_id in fetched.unanswered for one in recipients):
-                    job.error = fetched.failure
-                if job.error is None:
-                    try:
-                        job.mapper.map(recipients, fetched.devices, job.mapped)
-                    except Exception as error:  # noqa: BLE001  # kept for the message
-                        job.error = error
+        asked: tuple[Portion, asyncio.Task[Fetched]] | None = None
+        try:
+            for portion in itertools.chain(portions(jobs), [None]):
+                answered = None if asked is None else (asked[0], await asked[1])
+                asked = None
+                if portion is not None:
+                    asked = portion, asyncio.create_task(self._fetch(connection, customer_id, portion))
+                if answered is not None:
+                    await asyncio.sleep(0)  # the store is asked for the next ones while we map these
+                    _map_portion(*answered)
+        finally:
+            if asked is not None:
+                asked[1].cancel()
+                await asyncio.wait([asked[1]])
+
+    async def _fetch(self, connection: AsyncConnection[Any], customer_id: CustomerId, portion: Portion) -> Fetched:
+        return await self._fetcher.fetch(
+            connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
+        )
 
     def _publish(self, batch: Batch, mapped: Mapped) -> None:
         for provider, messages in mapped.sent.items():
@@ -135,6 +144,17 @@ class DeviceMapper:
         batch.publish(NOT_SENT, mapped.not_sent, encoded_here=True)
         for reason, count in mapped.reasons.items():
             metrics.NOT_SENT.labels(self._type, reason).inc(count)
+
+
+def _map_portion(portion: Portion, fetched: Fetched) -> None:
+    for job, recipients in portion.parts:
+        if fetched.failure is not None and any(one.contact_id in fetched.unanswered for one in recipients):
+            job.error = fetched.failure
+        if job.error is None:
+            try:
+                job.mapper.map(recipients, fetched.devices, job.mapped)
+            except Exception as error:  # noqa: BLE001  # kept for the message
+                job.error = error
 
 
 def _failures_of(work: Sequence[Work[Job]]) -> Failures:

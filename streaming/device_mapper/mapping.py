@@ -239,7 +239,8 @@ class MessageMapper:
             verdict = self.judge(recipient, device, payloads)
             if isinstance(verdict, OutMessage):
                 gets_something = True
-                message = Message(self._encode(verdict), self._tenant, verdict.client_id or "")
+                key = verdict.client_id or str(recipient.contact_id)
+                message = Message(self._encode(verdict), self._tenant, key)
                 mapped.sent[verdict.provider].append(message)
                 if self._stored:
                     break
