@@ -58,6 +58,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any], ContactDevice]] = {
     "fcm-fid-plain": ({"options": {}}, PLAIN, device(push_token_kind="fcm_fid", platform="android", push_token="fid1")),
     "fcm-silent": ({"options": {"silent": True}}, RICH, device(push_token_kind="fcm_fid", **ANDROID)),
     "fcm-on-ios": ({}, RICH, device(push_token_kind="fcm_token")),
+    "fcm-on-ios-silent": ({"options": {"silent": True}}, RICH, device(push_token_kind="fcm_fid", push_token="fid1")),
     "huawei-rich": ({}, RICH, device(push_token_kind="hms", platform="android-huawei", push_token="IQAAA-hms")),
     "huawei-silent": (
         {"options": {"silent": True, "collapseId": "7", "priority": "normal"}},
@@ -166,9 +167,18 @@ def _apns_payload(payload: dict[str, Any]) -> Any:
     return messaging.APNSPayload(messaging.Aps(**known), **{key: payload[key] for key in payload if key != "aps"})
 
 
+@pytest.mark.parametrize(
+    ("name", "push_type", "priority"), [("fcm-on-ios", "alert", "10"), ("fcm-on-ios-silent", "background", "5")]
+)
+def test_apple_is_told_by_fcm_what_kind_of_push_it_is(name: str, push_type: str, priority: str) -> None:
+    apns = assembled(name)["request"]["message"]["apns"]
+    assert (apns["headers"]["apns-push-type"], apns["headers"]["apns-priority"]) == (push_type, priority)
+    assert ("alert" in apns["payload"]["aps"]) is (push_type == "alert")
+
+
 def test_fcm_is_given_a_token_or_an_installation_never_both() -> None:
     targets = [set(assembled(name)["request"]["message"]) & {"fid", "token"} for name in CASES if "fcm" in name]
-    assert sorted(map(sorted, targets)) == [["fid"], ["fid"], ["token"], ["token"]]
+    assert sorted(map(sorted, targets)) == [["fid"], ["fid"], ["fid"], ["token"], ["token"]]
 
 
 def test_fcm_data_is_text_throughout() -> None:
