@@ -7,6 +7,7 @@ commit it.
 import base64
 import json
 import os
+import re
 import uuid
 import warnings
 from pathlib import Path
@@ -204,10 +205,26 @@ def test_data_of_the_content_does_not_pass_for_ours(kind: str) -> None:
     assert str(data["n"]) == "1"
 
 
-@pytest.mark.parametrize("key", ["from", "message_type", "google.x", "gcm.notification"])
-def test_keys_that_fcm_keeps_for_itself_are_refused(key: str) -> None:
-    with pytest.raises(InvalidMessageError, match=key):
-        judged({}, {**PLAIN, "data": {key: "x"}}, device(push_token_kind="fcm_token"))
+def with_data(channel: str, **data: Any) -> bytes:
+    """A message whose second recipient has these keys in one of its languages."""
+    contents = {"en": PLAIN, "fr": {**PLAIN, "data": data}}
+    return msgspec.json.encode(message(channel=channel, recipients=[recipient(41), recipient(42, **contents)]))
+
+
+@pytest.mark.parametrize("key", ["from", "message_type", "google.x", "gcm.notification", "google", "gcmx", "googleId"])
+def test_a_key_that_fcm_keeps_for_itself_is_refused_whoever_has_which_phone(key: str) -> None:
+    with pytest.raises(InvalidMessageError, match=r"recipients\[1\]\.contents\[\.\.\.\]\.data: .*'" + re.escape(key)):
+        decode_message(with_data("push", fine=1, **{key: "x"}))
+
+
+@pytest.mark.parametrize("channel", ["webpush", "inbox", "em"])
+def test_where_fcm_has_no_part_any_key_will_do(channel: str) -> None:
+    decode_message(with_data(channel, **{"from": "x"}))
+
+
+@pytest.mark.parametrize("key", ["From", "fromage", "message-type", "my.google", "url"])
+def test_a_key_that_only_looks_like_one_of_fcms_is_taken(key: str) -> None:
+    decode_message(with_data("push", **{key: "x"}))
 
 
 # Apple

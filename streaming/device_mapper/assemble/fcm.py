@@ -9,15 +9,12 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.events import InvalidMessageError
 from streaming.device_mapper.assemble.apple import Aps, aps_of, priority_of, push_type_of
 from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.assemble.json_objects import merged
 from streaming.device_mapper.messages import Content
 
 MAX_PAYLOAD_BYTES = 4096
-RESERVED_KEYS = frozenset({"from", "message_type", "gcm", "google"})
-RESERVED_PREFIXES = ("google.", "gcm.")
 
 
 class Notification(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -104,13 +101,8 @@ class FcmAssembler:
         return Request(merged(self._encode(target), payload))
 
     def _data(self, content: Content) -> dict[str, str]:
-        """FCM takes nothing but text."""
-        data: dict[str, str] = {}
-        if content.data:
-            for key, value in content.data.items():
-                if key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
-                    raise InvalidMessageError(f"recipients.contents.data.{key}: expected a key that FCM does not keep")
-                data[key] = as_text(value)
+        """FCM takes nothing but text. No message comes here with a key that it keeps for itself."""
+        data = {key: as_text(value) for key, value in content.data.items()} if content.data else {}
         if content.url is not None:
             data["url"] = content.url
         data["messageId"] = self._message.message_id
