@@ -15,6 +15,7 @@ from clientmgr.devices.state import INFO_FIELDS
 from clientmgr.sqlfiles import named_queries
 from clientmgr.tenants.names import CustomerId, in_schema
 
+_QUERIES = named_queries("tenant/queries/contact_devices.sql")
 TOKEN_FIELDS = ("provider", "push_token", "push_token_kind", "push_token_status", "web_push")
 _CLIENT_ID = operator.attrgetter("client_id")
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
@@ -57,6 +58,13 @@ class DeviceRepository:
             await cursor.execute(_tombstones_query(customer_id), {"contact_ids": bigint_array(contact_ids)})
             return {contact_id for contact_id, _ in await cursor.fetchall()}
 
+    async def transaction_age_s(self, connection: AsyncConnection[Any]) -> float:
+        """For how long the connection's transaction has been open."""
+        async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
+            await cursor.execute(_QUERIES["transaction_age"].encode())
+            ((age_s,),) = await cursor.fetchall()
+            return float(age_s)
+
     async def find_told(
         self,
         connection: AsyncConnection[Any],
@@ -87,12 +95,12 @@ def _told_of(row: Sequence[Any]) -> Told:
 @functools.lru_cache(maxsize=4096)
 def find_query(customer_id: CustomerId) -> bytes:
     """The query behind `find_by_contact_keys`, with the customer's schema in it."""
-    return in_schema(named_queries("tenant/queries/contact_devices.sql")["find_by_contact_keys"], customer_id).encode()
+    return in_schema(_QUERIES["find_by_contact_keys"], customer_id).encode()
 
 
 @functools.lru_cache(maxsize=4096)
 def _told_query(customer_id: CustomerId) -> bytes:
-    return in_schema(named_queries("tenant/queries/contact_devices.sql")["find_told"], customer_id).encode()
+    return in_schema(_QUERIES["find_told"], customer_id).encode()
 
 
 @functools.lru_cache(maxsize=4096)

@@ -43,7 +43,7 @@ class Fetched:
     devices: DevicesByContact
     from_dynamodb: frozenset[int] = frozenset()
     failure: Exception | None = None
-    """Why DynamoDB did not answer. What PostgreSQL had is good all the same."""
+    """Why DynamoDB did not answer, or not all. What was found is good all the same."""
     unanswered: frozenset[int] = frozenset()
     """The contacts that it was asked for then."""
 
@@ -82,17 +82,17 @@ class DeviceFetcher:
             return Fetched(found)
         deleted = await self._repository.find_deleted_contacts(connection, customer_id, missing)
         asked = [contact_id for contact_id in missing if contact_id not in deleted]
+        waited_s = await self._repository.transaction_age_s(connection)
         started = time.monotonic()
-        try:
-            legacy = await self._manager.find_by_contact_keys(customer_id, application_code, asked)
-        except Exception as failure:  # noqa: BLE001  # whoever needs its answer gets it
-            return Fetched(found, failure=failure, unanswered=frozenset(asked))
-        FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        answers = await self._manager.ask(customer_id, application_code, asked, waited_s=waited_s)
+        if answers.failure is None:
+            FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        legacy = answers.devices
         if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
             legacy = await self._as_told_here(connection, customer_id, application_code, legacy)
         CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
-        CONTACTS.labels(strategy, "none").inc(len(missing) - len(legacy))
-        return Fetched(found | legacy, frozenset(legacy))
+        CONTACTS.labels(strategy, "none").inc(len(missing) - len(answers.unanswered) - len(legacy))
+        return Fetched(found | legacy, frozenset(legacy), answers.failure, answers.unanswered)
 
     async def _as_told_here(
         self,

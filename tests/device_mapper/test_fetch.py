@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ from prometheus_client import REGISTRY
 
 from clientmgr.database import Role
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.manager import DeviceManager, device_of, plain
+from clientmgr.devices.dynamodb_items import device_of, plain
+from clientmgr.devices.manager import DeviceManager
 from clientmgr.flippers import Flipper, Flippers
 from clientmgr.settings import load_settings
 from clientmgr.tenants.names import CustomerId
@@ -127,13 +127,6 @@ async def test_a_flipper_takes_effect_in_a_running_daemon(rig: Rig, dynamodb: Dy
         await running
 
 
-@pytest.fixture
-def moody(dynamodb: DynamoDb) -> Iterator[tuple[MoodyDynamoDb, str]]:
-    server = MoodyDynamoDb(dynamodb)
-    with server.serving() as url:
-        yield server, url
-
-
 @pytest.mark.parametrize("mood", ["throttling", "silent", "confused", "gone"])
 @ON_THE_LOG
 async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
@@ -145,7 +138,7 @@ async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
     rig.query("INSERT INTO clientmgr.flippers VALUES (%s, NULL, true, 'test')", USE_POSTGRES)
     await rig.publish(sending("delayed"), topic=TX.input)
     await rig.publish(sending("in-time", IN_POSTGRES), topic=TX.input)
-    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100}
+    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100, "dynamodb_patience_ms": 100}
     await rig.burst(daemon(TX), **settings)
     assert outcome(rig, "delayed") == ({}, set())
     assert outcome(rig, "in-time") == ({IN_POSTGRES: "new-1"}, set())

@@ -30,6 +30,10 @@ LEFT JOIN :"schema".device_tombstones AS t
     ON t.application_code = %(application_code)s::text AND t.client_id = w.client_id
 WHERE d.client_id IS NOT NULL OR t.client_id IS NOT NULL;
 
+-- name: transaction_age
+-- In seconds: how long the batch that we are in has been in hand.
+SELECT date_part('epoch', clock_timestamp() - transaction_timestamp());
+
 -- name: some_contacts
 -- Of the application of a device that is drawn by lot: some contacts, also by lot. For sample messages.
 WITH drawn AS (SELECT d.application_code FROM :"schema".devices AS d ORDER BY random() LIMIT 1)
