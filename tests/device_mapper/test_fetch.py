@@ -303,7 +303,7 @@ async def test_whose_a_device_is_comes_from_the_legacy_store_until_an_event_tell
 async def test_what_events_told_of_a_device_counts_though_the_legacy_store_says_whose_it_is(
     rig: Rig, dynamodb: DynamoDb
 ) -> None:
-    for contact, client in enumerate(["turned-off", "new-token", "gone-token"], start=41):
+    for contact, client in enumerate(["turned-off", "new-token", "gone-token"], start=941):
         dynamodb.put(7, contact, APPLICATION, client, language="fr", lastSeenAt=5)
     of: dict[str, Any] = {"application": APPLICATION}
     await write(
@@ -315,12 +315,12 @@ async def test_what_events_told_of_a_device_counts_though_the_legacy_store_says_
     manager = DeviceManager(load_settings(dynamodb_endpoint=dynamodb.url))
     async with await rig.database.connect_async(Role.READER) as connection:
         fetched = await DeviceFetcher(manager).fetch(
-            connection, CustomerId(7), APPLICATION, [41, 42, 43], Strategy.POSTGRES_THEN_DYNAMODB
+            connection, CustomerId(7), APPLICATION, [941, 942, 943], Strategy.POSTGRES_THEN_DYNAMODB
         )
     manager.close()
 
     found = {contact: device for contact, (device,) in fetched.devices.items()}
-    off, new, gone = found[41], found[42], found[43]
+    off, new, gone = found[941], found[942], found[943]
     assert (off.push_enabled, off.language, off.attributes) == (False, None, '{"tier": "gold"}')
     assert (off.push_token, off.provider, off.platform) == ("token-of-turned-off", "apple", "ios")
     assert (new.push_token, new.push_token_kind, new.provider) == ("fid-1", "fcm_fid", "fcm")
