@@ -8,10 +8,10 @@ BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test test-cluster lint format docs screenshots lock bench soak clean
+.PHONY: help setup standins demo up test test-cluster kill-device-mapper lint format docs screenshots lock bench soak clean
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv and install the locked packages (again only when the lock changed)
 
@@ -33,6 +33,9 @@ test: setup standins lint ## Lint, type-check and run the test suite
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_cluster.py tests/spark/test_jdbc.py
+
+kill-device-mapper: setup ## Kill device mappers at work on 50,000 recipients, on both transports, and count: a minute or two
+	DEVICE_MAPPER_KILL_RECIPIENTS=50000 $(BIN)/pytest --durations=4 tests/device_mapper/test_kills.py
 
 lint: setup ## Formatter, linter, strict types and import directions
 	$(BIN)/ruff format --check .

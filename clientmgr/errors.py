@@ -4,7 +4,7 @@ Libraries' exceptions are recognised by the SQLSTATE or status they carry, so th
 """
 
 import enum
-from typing import Final
+from typing import Any, Final
 
 TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
 TRANSIENT_SQLSTATES: Final = frozenset(
@@ -20,18 +20,16 @@ DATABASE_AT_FAULT_SQLSTATE_CLASSES: Final = frozenset({"42", "58", "F0"})
 TRANSIENT_STATUS_NAMES: Final = frozenset(
     {"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
 )
-TRANSIENT_AWS_CODES: Final = frozenset(
-    {
-        "InternalServerError",
-        "LimitExceededException",
-        "ProvisionedThroughputExceededException",
-        "RequestLimitExceeded",
-        "RequestTimeout",
-        "ServiceUnavailable",
-        "ThrottlingException",
-        "TransactionConflictException",
-    }
+THROTTLING_AWS_CODES: Final = frozenset(
+    {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"}
 )
+TRANSIENT_AWS_CODES: Final = THROTTLING_AWS_CODES | {
+    "InternalServerError",
+    "LimitExceededException",
+    "RequestTimeout",
+    "ServiceUnavailable",
+    "TransactionConflictException",
+}
 
 
 class ErrorKind(enum.Enum):
@@ -84,6 +82,10 @@ class TenantUnavailableError(TransientError):
     """The tenant is still being activated."""
 
 
+class ThrottledError(TransientError):
+    """A store was asked for more than it gives in the time that there was."""
+
+
 class UnknownTenantError(PermanentError):
     """The customer was never activated, or is deleted."""
 
@@ -126,6 +128,11 @@ def blames_the_database(error: BaseException) -> bool:
     return isinstance(sqlstate, str) and sqlstate[:2] in DATABASE_AT_FAULT_SQLSTATE_CLASSES
 
 
+def is_throttling(error: BaseException) -> bool:
+    """Whether AWS said that it is asked too much at once: the same succeeds when it is asked more slowly."""
+    return _aws_code(error) in THROTTLING_AWS_CODES
+
+
 def _classify_sqlstate(sqlstate: str) -> ErrorKind:
     if sqlstate[:2] in TRANSIENT_SQLSTATE_CLASSES or sqlstate in TRANSIENT_SQLSTATES:
         return ErrorKind.TRANSIENT
@@ -157,9 +164,15 @@ def _is_told_to_come_back(error: BaseException) -> bool:
         status = error.code()  # type: ignore[attr-defined]  # grpc.RpcError's way of telling
     if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
         return True
-    response = getattr(error, "response", None)
-    if not isinstance(response, dict):
-        return False
     # What stands between us and AWS has no codes of AWS's, only a status.
-    http_status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-    return response.get("Error", {}).get("Code") in TRANSIENT_AWS_CODES or http_status >= 500
+    http_status = _aws_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return _aws_code(error) in TRANSIENT_AWS_CODES or bool(http_status >= 500)
+
+
+def _aws_code(error: BaseException) -> object:
+    return _aws_response(error).get("Error", {}).get("Code")
+
+
+def _aws_response(error: BaseException) -> dict[str, Any]:
+    response = getattr(error, "response", None)
+    return response if isinstance(response, dict) else {}

@@ -249,6 +249,12 @@ class Settings(BaseSettings):
     dynamodb_devices_table: str = Field("client-manager-devices", description="The legacy store's table of devices.")
     dynamodb_concurrency: int = Field(32, ge=1, le=1000, description="Queries that a process sends DynamoDB at once.")
     dynamodb_timeout_ms: int = Field(5000, ge=1, description="How long DynamoDB may take to answer a query.")
+    dynamodb_patience_ms: int = Field(
+        15_000,
+        ge=0,
+        description="How long a batch of the device mapper may take while DynamoDB throttles. "
+        "What is not answered by then comes again and needs only the rest.",
+    )
     pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
     pubsub_emulator_host: str = Field(
         "",

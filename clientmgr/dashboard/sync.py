@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from clientmgr.devices.dynamodb_items import device_of
 from clientmgr.devices.events import is_identifier
-from clientmgr.devices.manager import device_of
 from clientmgr.devices.state import INFO_FIELDS, canonical, token_digest
 
 MOST_KEPT: Final = 20

@@ -1,6 +1,8 @@
 """A device as whoever sends to a contact sees it, the same from PostgreSQL and from DynamoDB. Types only."""
 
-from msgspec import Struct
+from typing import Any
+
+from msgspec import Struct, field
 
 
 class ContactDevice(Struct, frozen=True, gc=False):
@@ -34,3 +36,12 @@ class ContactDevice(Struct, frozen=True, gc=False):
 
 DevicesByContact = dict[int, list[ContactDevice]]
 """Contacts without a device are not in it."""
+
+
+class Told(Struct, frozen=True):
+    """What events have told PostgreSQL of a device that another store has too."""
+
+    whose: bool
+    """Whether they told whose it is: a contact's, nobody's since it was unlinked, or that it was deleted."""
+    fields: dict[str, Any] = field(default_factory=dict)
+    """Else those fields of a `ContactDevice` that they did tell."""

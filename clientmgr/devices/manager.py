@@ -1,55 +1,153 @@
 """`DeviceManager`: the devices of a contact from the legacy store, DynamoDB. Read only.
 
 boto3 knows no asyncio: queries run in threads, as many at once as DYNAMODB_CONCURRENCY says. What AWS asks to be tried
-again is tried a few times here; beyond that the error is the caller's, and `clientmgr.errors` calls it transient.
+again is tried a few times here; beyond that the error is the caller's, and `clientmgr.errors` calls it transient. A
+table that throttles is asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
 """
 
 import asyncio
 import functools
-from collections.abc import Collection, Mapping
+import random
+import time
+from collections import deque
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
-
-import msgspec
 
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.devices.dynamodb import DynamoDbAccess
+from clientmgr.devices.dynamodb_items import device_of
 from clientmgr.devices.events import is_identifier
-from clientmgr.devices.state import PROVIDER_OF_KIND
+from clientmgr.devices.throttling import Answer, KeptAnswers, Pace
+from clientmgr.errors import ThrottledError, is_throttling, is_transient
+from clientmgr.logs import get_logger
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 
+log = get_logger(__name__)
+
 ATTEMPTS = 3
+"""Of one query. Being throttled is not one: that costs time, not attempts."""
+PAUSE_S = 0.05
+"""Before the second attempt, and twice as long before the third; at random up to this."""
+KEPT_S = 300.0
+"""Longer than a message waits to come again."""
+MOST_KEPT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the store said, which may not be all that it was asked."""
+
+    devices: DevicesByContact
+    unanswered: frozenset[int] = frozenset()
+    failure: Exception | None = None
+    """Why these are not answered."""
 
 
 class DeviceManager:
-    """The client is made by the first query: whoever never asks needs neither credentials nor a region."""
+    """The client is made by the first query: whoever never asks needs neither credentials nor a region.
+
+    What was answered while the store had trouble is kept for a few minutes: whoever could not be told all, and comes
+    again, needs only the rest. Else a message with more contacts than a throttling table answers in time would never
+    be done.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._threads = ThreadPoolExecutor(settings.dynamodb_concurrency, thread_name_prefix="dynamodb")
+        self._pace = Pace()
+        self._kept = KeptAnswers(seconds=KEPT_S, most=MOST_KEPT)
 
     async def find_by_contact_key(
         self, customer_id: CustomerId, application_code: str, contact_id: int
     ) -> list[ContactDevice]:
         """The devices of one contact in an application, in the order of their client ids."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+        found = await self.find_by_contact_keys(customer_id, application_code, [contact_id])
+        return found.get(contact_id, [])
 
     async def find_by_contact_keys(
         self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int]
     ) -> DevicesByContact:
-        """The same for many contacts, a query each. The first that fails ends it: what still waits is not asked."""
-        asked = [
-            asyncio.ensure_future(self.find_by_contact_key(customer_id, application_code, contact_id))
-            for contact_id in contact_ids
+        """The same for many contacts, a query each: all of them, or the error."""
+        answers = await self.ask(customer_id, application_code, contact_ids)
+        if answers.failure is not None:
+            raise answers.failure
+        return answers.devices
+
+    async def ask(
+        self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int], *, waited_s: float = 0.0
+    ) -> Answers:
+        """The same, and where something failed what was answered until then.
+
+        The first query that fails ends it: what still waits is not asked. One that is throttled does not, until the
+        patience is at an end, of which the caller has used up `waited_s`.
+        """
+        known = self._kept.find(customer_id, application_code, contact_ids)
+        fresh: dict[int, Answer] = {}
+        waiting = deque(contact_id for contact_id in contact_ids if contact_id not in known)
+        until = time.monotonic() + self._settings.dynamodb_patience_ms / 1000 - waited_s
+        at_once = min(self._settings.dynamodb_concurrency, len(waiting))
+        asking = [
+            asyncio.ensure_future(self._work(customer_id, application_code, waiting, fresh, until))
+            for _ in range(at_once)
         ]
+        failure: Exception | None = None
         try:
-            found = await asyncio.gather(*asked)
+            await asyncio.gather(*asking)
+        except Exception as error:  # noqa: BLE001  # it is the answer
+            failure = error
         finally:
-            for one in asked:
+            for one in asking:
                 one.cancel()
-        return {contact_id: devices for contact_id, devices in zip(contact_ids, found, strict=True) if devices}
+        if failure is None and waiting:
+            failure = ThrottledError(f"DynamoDB throttles: {len(waiting)} of {len(contact_ids)} contacts still wait")
+        if failure is not None or self._pace.is_slow:
+            self._kept.keep(customer_id, application_code, fresh)
+        answered = known | fresh
+        return Answers(
+            {contact_id: answered[contact_id] for contact_id in contact_ids if answered.get(contact_id)},
+            frozenset(contact_id for contact_id in contact_ids if contact_id not in answered),
+            failure,
+        )
+
+    async def _work(
+        self,
+        customer_id: CustomerId,
+        application_code: str,
+        waiting: deque[int],
+        answered: dict[int, Answer],
+        until: float,
+    ) -> None:
+        """Ask for one contact after the other, with others who do the same, while there are any and there is time."""
+        while waiting:
+            turn = await self._pace.turn(until)
+            if not waiting or (self._pace.is_slow and turn >= until):
+                return
+            contact_id = waiting.popleft()
+            try:
+                answered[contact_id] = await self._query_patiently(customer_id, application_code, contact_id)
+            except Exception as error:
+                if not is_throttling(error):
+                    raise
+                if not self._pace.is_slow:
+                    log.warning("DynamoDB throttles: it is asked more slowly", error=str(error))
+                self._pace.throttled(turn)
+                waiting.appendleft(contact_id)
+            else:
+                self._pace.answered()
+
+    async def _query_patiently(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
+        loop = asyncio.get_running_loop()
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+            except Exception as error:
+                if is_throttling(error) or not is_transient(error):
+                    raise
+            await asyncio.sleep(random.uniform(0.0, PAUSE_S * 2 ** (attempt - 1)))  # noqa: S311
+        return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
 
     def close(self) -> None:
         """Lets go of the threads. What is under way ends with its time limit."""
@@ -59,10 +157,11 @@ class DeviceManager:
 
     @functools.cached_property
     def _client(self) -> Any:
+        # One attempt: we try again ourselves, and would not be told of being throttled before AWS's client gave up.
         concurrency = self._settings.dynamodb_concurrency
-        return DynamoDbAccess.from_settings(self._settings, attempts=ATTEMPTS, connections=concurrency).client()
+        return DynamoDbAccess.from_settings(self._settings, attempts=1, connections=concurrency).client()
 
-    def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> list[ContactDevice]:
+    def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
         prefix = f"{application_code}#"
         request: dict[str, Any] = {
             "TableName": self._settings.dynamodb_devices_table,
@@ -81,67 +180,3 @@ class DeviceManager:
             if "LastEvaluatedKey" not in page:
                 return devices
             request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
-
-
-def device_of(contact_id: int, key_prefix: str, item: Mapping[str, Mapping[str, Any]]) -> ContactDevice:
-    """An item of the table. The store is not ours: what is not of the type that we know counts as absent."""
-    values = {name: plain(value) for name, value in item.items()}
-    kind = _text(values.get("kind")) or ("webpush" if isinstance(values.get("webPush"), dict) else None)
-    if kind not in PROVIDER_OF_KIND:
-        kind = None
-    token = _text(values.get("pushToken"))
-    web_push = _json_object(values.get("webPush"))
-    holds_token = kind is not None and (web_push if kind == "webpush" else token) is not None
-    status = _text(values.get("pushTokenStatus"))
-    enabled = values.get("pushEnabled")
-    return ContactDevice(
-        contact_id=contact_id,
-        client_id=str(values["deviceKey"]).removeprefix(key_prefix),
-        platform=_text(values.get("platform")),
-        provider=PROVIDER_OF_KIND[kind] if kind is not None and holds_token else "none",
-        push_enabled=enabled if isinstance(enabled, bool) else None,
-        push_token=token,
-        push_token_kind=kind if holds_token else None,
-        push_token_status=(status or "valid") if holds_token else "none",
-        web_push=web_push,
-        language=_text(values.get("language")),
-        application_version=_text(values.get("applicationVersion")),
-        os_version=_text(values.get("osVersion")),
-        sdk_version=_text(values.get("sdkVersion")),
-        device_model=_text(values.get("deviceModel")),
-        hardware_id=_text(values.get("hardwareId")),
-        timezone=_text(values.get("timezone")),
-        last_seen_at=_millis(values.get("lastSeenAt")),
-        created_at=_millis(values.get("createdAt")),
-        updated_at=_millis(values.get("updatedAt")),
-        push_settings=_json_object(values.get("pushSettings")),
-        attributes=_json_object(values.get("attributes")),
-    )
-
-
-def plain(value: Mapping[str, Any]) -> Any:
-    """A value in DynamoDB's JSON (`{"S": "x"}`) as Python has it; None for the types that no device has."""
-    ((kind, content),) = value.items()
-    match kind:
-        case "S" | "BOOL":
-            return content
-        case "N":
-            return int(content) if content.lstrip("-").isdigit() else float(content)
-        case "M":
-            return {name: plain(item) for name, item in content.items()}
-        case "L":
-            return [plain(item) for item in content]
-        case _:
-            return None
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) and value else None
-
-
-def _millis(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _json_object(value: Any) -> str | None:
-    return msgspec.json.encode(value).decode() if isinstance(value, dict) else None

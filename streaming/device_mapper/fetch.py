@@ -6,6 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from clientmgr.devices.contact_devices import DevicesByContact
@@ -42,7 +43,7 @@ class Fetched:
     devices: DevicesByContact
     from_dynamodb: frozenset[int] = frozenset()
     failure: Exception | None = None
-    """Why DynamoDB did not answer. What PostgreSQL had is good all the same."""
+    """Why DynamoDB did not answer, or not all. What was found is good all the same."""
     unanswered: frozenset[int] = frozenset()
     """The contacts that it was asked for then."""
 
@@ -51,8 +52,9 @@ class DeviceFetcher:
     """Finds the devices of contacts in an application, and counts which store had them.
 
     The legacy store may not have heard of what we have carried out or been told. So contacts that were deleted are not
-    looked up there, and where PostgreSQL is asked first, neither counts a device there that PostgreSQL knows by its id:
-    it has been deleted, or is another contact's by now.
+    looked up there, and where PostgreSQL is asked first, neither counts a device there of which PostgreSQL was told
+    whose it is: it has been deleted or unlinked, or is another contact's by now. Of one whose contact PostgreSQL was
+    never told, the legacy store says that, and PostgreSQL all that it was told.
     """
 
     def __init__(self, manager: DeviceManager) -> None:
@@ -80,29 +82,36 @@ class DeviceFetcher:
             return Fetched(found)
         deleted = await self._repository.find_deleted_contacts(connection, customer_id, missing)
         asked = [contact_id for contact_id in missing if contact_id not in deleted]
+        waited_s = await self._repository.transaction_age_s(connection)
         started = time.monotonic()
-        try:
-            legacy = await self._manager.find_by_contact_keys(customer_id, application_code, asked)
-        except Exception as failure:  # noqa: BLE001  # whoever needs its answer gets it
-            return Fetched(found, failure=failure, unanswered=frozenset(asked))
-        FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        answers = await self._manager.ask(customer_id, application_code, asked, waited_s=waited_s)
+        if answers.failure is None:
+            FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
+        legacy = answers.devices
         if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
-            legacy = await self._unknown_here(connection, customer_id, application_code, legacy)
+            legacy = await self._as_told_here(connection, customer_id, application_code, legacy)
         CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
-        CONTACTS.labels(strategy, "none").inc(len(missing) - len(legacy))
-        return Fetched(found | legacy, frozenset(legacy))
+        CONTACTS.labels(strategy, "none").inc(len(missing) - len(answers.unanswered) - len(legacy))
+        return Fetched(found | legacy, frozenset(legacy), answers.failure, answers.unanswered)
 
-    async def _unknown_here(
+    async def _as_told_here(
         self,
         connection: AsyncConnection[Any],
         customer_id: CustomerId,
         application_code: str,
         legacy: DevicesByContact,
     ) -> DevicesByContact:
+        """The legacy store's devices without those that PostgreSQL knows better, and the others as it knows them."""
         client_ids = [device.client_id for devices in legacy.values() for device in devices]
-        known = await self._repository.find_known(connection, customer_id, application_code, client_ids)
+        told = await self._repository.find_told(connection, customer_id, application_code, client_ids)
+        if not told:
+            return legacy
         left = {
-            contact_id: [device for device in devices if device.client_id not in known]
+            contact_id: [
+                replace(device, **told[device.client_id].fields) if device.client_id in told else device
+                for device in devices
+                if device.client_id not in told or not told[device.client_id].whose
+            ]
             for contact_id, devices in legacy.items()
         }
         return {contact_id: devices for contact_id, devices in left.items() if devices}

@@ -36,6 +36,9 @@ BOOLEAN_FIELDS: Final = {"pushEnabled": "push_enabled"}
 JSON_FIELDS: Final = {"attributes": "attributes", "pushSettings": "push_settings"}
 """Objects: a field of them is named with a dot, `attributes.tier`."""
 
+APPLICATION_CODE: Final = "applicationCode"
+"""Also a field of a device, but the same for all that a message can reach: it names its application itself."""
+
 Read = Callable[[ContactDevice], Any]
 Prepare = Callable[..., Any]
 """Makes a value, of a device or (with its place) of the filter, comparable; None: with nothing."""
@@ -54,6 +57,8 @@ def field_named(name: str, path: str) -> tuple[Read, Prepare, bool]:
     whole, dot, key = name.partition(".")
     if dot and key and whole in JSON_FIELDS:
         return _json_reader(operator.attrgetter(JSON_FIELDS[whole]), key), as_scalar, True
+    if name == APPLICATION_CODE:
+        raise refused(path, "any field of a device but this one, which the message itself has", name)
     raise refused(path, "a field of a device", name)
 
 

@@ -23,6 +23,10 @@ Badge = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 # https://developer.apple.com/documentation/usernotifications/sending-notification-requests-to-apns
 MAX_COLLAPSE_ID_BYTES = 64
 
+# https://firebase.google.com/docs/reference/fcm/rest/v1/projects.messages
+KEYS_OF_FCM = frozenset({"from", "message_type"})
+PREFIXES_OF_FCM = ("google", "gcm")
+
 
 class Options(Struct, frozen=True, rename="camel"):
     """How a message is to be delivered."""
@@ -85,7 +89,29 @@ def decode_message(data: bytes) -> tuple[CustomerId, SendingMessage]:
             f"options.collapseId: expected at most {MAX_COLLAPSE_ID_BYTES} bytes for channel push,"
             f" got {len(collapse_id.encode())}"
         )
+    if message.channel == "push":
+        _check_data(message.recipients)
     return customer_id, message
+
+
+def _check_data(recipients: list[Recipient]) -> None:
+    """FCM keeps some keys for itself. Refused here, whoever has which phone: else chance would decide what is an error.
+
+    Every content of every recipient comes by, and hardly any has data: all else waits until one has.
+    """
+    for place, recipient in enumerate(recipients):
+        for content in recipient.contents.values():
+            if content.data:
+                _check_keys(place, content.data)
+
+
+def _check_keys(place: int, data: dict[str, Any]) -> None:
+    for key in data:
+        if key in KEYS_OF_FCM or key.startswith(PREFIXES_OF_FCM):
+            raise InvalidMessageError(
+                f"recipients[{place}].contents[...].data: expected no key that FCM keeps for itself"
+                f" (from, message_type, google…, gcm…), got {key!r}"
+            )
 
 
 def _check_header_value(field: str, value: str | None) -> None:

@@ -7,7 +7,14 @@ import psycopg
 import pytest
 import redis.exceptions
 
-from clientmgr.errors import ErrorKind, InvalidInputError, TenantUnavailableError, UnknownTenantError, classify
+from clientmgr.errors import (
+    ErrorKind,
+    InvalidInputError,
+    TenantUnavailableError,
+    UnknownTenantError,
+    classify,
+    is_throttling,
+)
 
 
 def sql_error(sqlstate: str) -> psycopg.Error:
@@ -90,3 +97,8 @@ def test_a_bug_of_ours_is_unforeseen(error: Exception) -> None:
 )
 def test_google_errors_are_told_apart_by_their_status(name: str, kind: ErrorKind) -> None:
     assert classify(getattr(google.api_core.exceptions, name)("boom")) is kind
+
+
+def test_being_asked_too_much_is_told_from_other_trouble() -> None:
+    errors = [ThrottledByAws(), BadGatewayBeforeAws(), RefusedByAws(), TimeoutError()]
+    assert [is_throttling(error) for error in errors] == [True, False, False, False]

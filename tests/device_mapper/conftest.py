@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from clientmgr.database import Role
-from tests.device_mapper.dynamodb import CREDENTIALS, DynamoDb
+from tests.device_mapper.dynamodb import CREDENTIALS, DynamoDb, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION
 from tests.streaming.conftest import rig
 from tests.streaming.rig import Rig
@@ -30,6 +30,13 @@ def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DynamoDb]:
     server.start()
     yield server
     server.kill()
+
+
+@pytest.fixture
+def moody(dynamodb: DynamoDb) -> Iterator[tuple[MoodyDynamoDb, str]]:
+    server = MoodyDynamoDb(dynamodb)
+    with server.serving() as url:
+        yield server, url
 
 
 def add_device(rig: Rig, contact: int, client: str, *, customer: int = 7, **columns: Any) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -96,19 +97,43 @@ class DynamoDb:
             return False
 
 
-Mood = Literal["well", "throttling", "silent", "confused", "gone"]
+Mood = Literal["well", "limited", "throttling", "silent", "confused", "gone"]
 
 THROTTLED = (
     b'{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"slow down"}'
 )
 
 
+class Allowance:
+    """A token bucket, like a table's capacity: so many queries at once, and so many a second."""
+
+    def __init__(self, at_once: float, per_s: float = 0.0) -> None:
+        self._at_once = self._left = at_once
+        self._per_s = per_s
+        self._looked_at = time.monotonic()
+        self._lock = threading.Lock()
+
+    def take(self) -> bool:
+        with self._lock:
+            now = time.monotonic()
+            self._left = min(self._at_once, self._left + (now - self._looked_at) * self._per_s)
+            self._looked_at = now
+            if self._left < 1:
+                return False
+            self._left -= 1
+            return True
+
+
 class MoodyDynamoDb:
-    """Stands in front of a server: passes requests on, throttles, says nothing, or hangs up."""
+    """Stands in front of a server: passes requests on, all or as many as allowed, throttles, is silent or hangs up."""
 
     def __init__(self, server: DynamoDb) -> None:
         self.mood: Mood = "well"
+        self.allowance = Allowance(0)
+        """Of the mood "limited", and the mood when it is used up."""
+        self.when_used_up: Mood = "throttling"
         self.requests = 0
+        self.passed_on = 0
         self.in_hand = 0
         self.most_in_hand = 0
         self._server = server
@@ -143,7 +168,8 @@ class MoodyDynamoDb:
                 self.in_hand -= 1
 
     def answer(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
-        match self.mood:
+        mood = self.when_used_up if self.mood == "limited" and not self.allowance.take() else self.mood
+        match mood:
             case "throttling":
                 return 400, THROTTLED
             case "confused":
@@ -151,6 +177,8 @@ class MoodyDynamoDb:
             case "silent":
                 self.over.wait(30)
                 return 503, b""
+        with self._lock:
+            self.passed_on += 1
         request = urllib.request.Request(self._server.url, body, headers)  # noqa: S310  # our own server
         try:
             with urllib.request.urlopen(request, timeout=10) as response:  # noqa: S310  # our own server

@@ -7,6 +7,7 @@ commit it.
 import base64
 import json
 import os
+import re
 import uuid
 import warnings
 from pathlib import Path
@@ -21,13 +22,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pywebpush import WebPusher
 
-from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.events import InvalidMessageError
 from streaming.device_mapper.assemble import apple, fcm, huawei, webpush
 from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.identity import NAMESPACE, OutMessageIds
-from streaming.device_mapper.mapping import MessageMapper, OutMessage, Reason
+from streaming.device_mapper.mapping import OutMessage, Reason
 from streaming.device_mapper.messages import Content, decode_message
+from tests.device_mapper.cases import CASES, PLAIN, assembled, judged
 from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient, unhurried
 
 with warnings.catch_warnings():
@@ -36,52 +37,6 @@ with warnings.catch_warnings():
     from firebase_admin import _messaging_encoder
 
 GOLDEN = Path(__file__).with_name("golden")
-
-RICH = {
-    "title": "Hi {{ first_name }}",
-    "subtitle": "Order 7",
-    "body": "It's here: %NAME%, naïve 😀",
-    "imageUrl": "https://img.example.com/7.png",
-    "url": "https://shop.example.com/orders/7?a=1&b=2",
-    "sound": "ding.caf",
-    "badge": 3,
-    "data": {"orderId": 7, "express": True, "note": "à la carte", "lines": [{"sku": "A-1"}]},
-}
-PLAIN = {"title": "Hi", "body": "Hello"}
-ANDROID = {"platform": "android", "push_token": "dGVzdC10b2tlbg:APA91bH-token"}
-
-CASES: dict[str, tuple[dict[str, Any], dict[str, Any], ContactDevice]] = {
-    "apple-rich": ({}, RICH, device()),
-    "apple-plain": ({"options": {}, "expiresAt": None}, PLAIN, device()),
-    "apple-silent": ({"options": {"silent": True, "appleTopic": "com.acme.app"}}, RICH, device()),
-    "fcm-token-rich": ({}, RICH, device(push_token_kind="fcm_token", **ANDROID)),
-    "fcm-fid-plain": ({"options": {}}, PLAIN, device(push_token_kind="fcm_fid", platform="android", push_token="fid1")),
-    "fcm-silent": ({"options": {"silent": True}}, RICH, device(push_token_kind="fcm_fid", **ANDROID)),
-    "fcm-on-ios": ({}, RICH, device(push_token_kind="fcm_token")),
-    "huawei-rich": ({}, RICH, device(push_token_kind="hms", platform="android-huawei", push_token="IQAAA-hms")),
-    "huawei-silent": (
-        {"options": {"silent": True, "collapseId": "7", "priority": "normal"}},
-        RICH,
-        device(push_token_kind="hms", push_token="IQAAA-hms"),
-    ),
-    "webpush-rich": ({"channel": "webpush"}, RICH, browser()),
-    "webpush-plain": ({"channel": "webpush", "options": {"priority": "normal"}, "expiresAt": None}, PLAIN, browser()),
-    "inbox-rich": ({"channel": "inbox"}, RICH, device()),
-    "em-plain": ({"channel": "em", "options": {}}, PLAIN, device()),
-}
-
-
-def judged(changes: dict[str, Any], content: dict[str, Any], one: ContactDevice) -> OutMessage | Reason:
-    sent = decoded(**changes, recipients=[recipient(42, en=content)])
-    mapper = MessageMapper(sent, now_ms=NOW, max_message_bytes=1_000_000)
-    return mapper.judge(sent.recipients[0], one)
-
-
-def assembled(name: str) -> dict[str, Any]:
-    out = judged(*CASES[name])
-    assert isinstance(out, OutMessage)
-    document: dict[str, Any] = json.loads(msgspec.json.encode(out))
-    return document
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -166,9 +121,18 @@ def _apns_payload(payload: dict[str, Any]) -> Any:
     return messaging.APNSPayload(messaging.Aps(**known), **{key: payload[key] for key in payload if key != "aps"})
 
 
+@pytest.mark.parametrize(
+    ("name", "push_type", "priority"), [("fcm-on-ios", "alert", "10"), ("fcm-on-ios-silent", "background", "5")]
+)
+def test_apple_is_told_by_fcm_what_kind_of_push_it_is(name: str, push_type: str, priority: str) -> None:
+    apns = assembled(name)["request"]["message"]["apns"]
+    assert (apns["headers"]["apns-push-type"], apns["headers"]["apns-priority"]) == (push_type, priority)
+    assert ("alert" in apns["payload"]["aps"]) is (push_type == "alert")
+
+
 def test_fcm_is_given_a_token_or_an_installation_never_both() -> None:
     targets = [set(assembled(name)["request"]["message"]) & {"fid", "token"} for name in CASES if "fcm" in name]
-    assert sorted(map(sorted, targets)) == [["fid"], ["fid"], ["token"], ["token"]]
+    assert sorted(map(sorted, targets)) == [["fid"], ["fid"], ["fid"], ["token"], ["token"]]
 
 
 def test_fcm_data_is_text_throughout() -> None:
@@ -194,10 +158,26 @@ def test_data_of_the_content_does_not_pass_for_ours(kind: str) -> None:
     assert str(data["n"]) == "1"
 
 
-@pytest.mark.parametrize("key", ["from", "message_type", "google.x", "gcm.notification"])
-def test_keys_that_fcm_keeps_for_itself_are_refused(key: str) -> None:
-    with pytest.raises(InvalidMessageError, match=key):
-        judged({}, {**PLAIN, "data": {key: "x"}}, device(push_token_kind="fcm_token"))
+def with_data(channel: str, **data: Any) -> bytes:
+    """A message whose second recipient has these keys in one of its languages."""
+    contents = {"en": PLAIN, "fr": {**PLAIN, "data": data}}
+    return msgspec.json.encode(message(channel=channel, recipients=[recipient(41), recipient(42, **contents)]))
+
+
+@pytest.mark.parametrize("key", ["from", "message_type", "google.x", "gcm.notification", "google", "gcmx", "googleId"])
+def test_a_key_that_fcm_keeps_for_itself_is_refused_whoever_has_which_phone(key: str) -> None:
+    with pytest.raises(InvalidMessageError, match=r"recipients\[1\]\.contents\[\.\.\.\]\.data: .*'" + re.escape(key)):
+        decode_message(with_data("push", fine=1, **{key: "x"}))
+
+
+@pytest.mark.parametrize("channel", ["webpush", "inbox", "em"])
+def test_where_fcm_has_no_part_any_key_will_do(channel: str) -> None:
+    decode_message(with_data(channel, **{"from": "x"}))
+
+
+@pytest.mark.parametrize("key", ["From", "fromage", "message-type", "my.google", "url"])
+def test_a_key_that_only_looks_like_one_of_fcms_is_taken(key: str) -> None:
+    decode_message(with_data("push", **{key: "x"}))
 
 
 # Apple
@@ -233,74 +213,7 @@ def test_a_collapse_id_that_apple_would_refuse_is_refused_here() -> None:
     decoded(channel="webpush", options={"collapseId": "x" * 65})
 
 
-# Huawei
-
-
-def members(value: Any) -> Any:
-    return {key: members(item) for key, item in value.items()} if isinstance(value, dict) else type(value).__name__
-
-
-def test_huaweis_message_has_the_documented_members_and_types() -> None:
-    assert members(assembled("huawei-rich")["request"]) == {
-        "validate_only": "bool",
-        "message": {
-            "token": "list",
-            "data": "str",
-            "android": {
-                "urgency": "str",
-                "ttl": "str",
-                "notification": {
-                    "click_action": {"type": "int", "url": "str"},
-                    "title": "str",
-                    "body": "str",
-                    "image": "str",
-                    "sound": "str",
-                    "tag": "str",
-                    "badge": {"set_num": "int"},
-                },
-            },
-        },
-    }
-    assert members(assembled("huawei-silent")["request"]["message"]) == {
-        "token": "list",
-        "data": "str",
-        "android": {"urgency": "str", "ttl": "str", "collapse_key": "int"},
-    }
-
-
-def huawei_request(content: dict[str, Any], **changes: Any) -> dict[str, Any]:
-    out = judged(changes, content, device(push_token_kind="hms", platform="android-huawei", push_token="IQAAA-hms"))
-    assert isinstance(out, OutMessage)
-    request: dict[str, Any] = json.loads(msgspec.json.encode(out.request))["message"]
-    return request
-
-
-@pytest.mark.parametrize("url", ["myapp://orders/7", "http://shop.example.com", ""])
-def test_a_link_that_huawei_would_refuse_is_left_to_the_application(url: str) -> None:
-    request = huawei_request({**PLAIN, "url": url, "imageUrl": "http://img.example.com/7.png"})
-    assert request["android"]["notification"] == {
-        "click_action": {"type": 3},
-        "title": "Hi",
-        "body": "Hello",
-        "tag": "order-7",
-    }
-    assert json.loads(request["data"])["url"] == url
-
-
-def test_a_silent_message_for_huawei_keeps_its_link() -> None:
-    request = huawei_request({"url": "https://shop.example.com"}, options={"silent": True})
-    assert json.loads(request["data"])["url"] == "https://shop.example.com"
-
-
-@pytest.mark.parametrize("content", [{"title": "Hi"}, {"body": "Hi", "title": ""}])
-def test_huawei_gets_title_and_body_where_there_is_one_text(content: dict[str, Any]) -> None:
-    shown = huawei_request(content)["android"]["notification"]
-    assert (shown["title"], shown["body"]) == ("Hi", "Hi")
-
-
-@pytest.mark.parametrize(("badge", "shown"), [(0, 0), (99, 99), (100, 99), (2**31 - 1, 99)])
-def test_huaweis_badge_ends_at_99(badge: int, shown: int) -> None:
-    assert huawei_request({**PLAIN, "badge": badge})["android"]["notification"]["badge"] == {"set_num": shown}
+# What holds for all
 
 
 @pytest.mark.parametrize("badge", [-1, 2**31, 1.5])
@@ -308,14 +221,6 @@ def test_a_badge_is_a_number_that_every_provider_can_count_to(badge: float) -> N
     body = msgspec.json.encode(message(recipients=[recipient(42, en={**PLAIN, "badge": badge})]))
     with pytest.raises(InvalidMessageError, match="badge"):
         decode_message(body)
-
-
-@pytest.mark.parametrize(
-    ("collapse_id", "key"),
-    [(None, None), ("0", 0), ("100", 100), ("101", None), ("-1", None), ("x", None), ("٧", None)],
-)
-def test_huaweis_collapse_key_is_never_made_up(collapse_id: str | None, key: int | None) -> None:
-    assert huawei.collapse_key_of(collapse_id) == key
 
 
 # Web push

@@ -2,7 +2,6 @@
 
 import asyncio
 import itertools
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,12 @@ from prometheus_client import REGISTRY
 
 from clientmgr.database import Role
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.manager import DeviceManager, device_of, plain
+from clientmgr.devices.dynamodb_items import device_of, plain
+from clientmgr.devices.manager import DeviceManager
 from clientmgr.flippers import Flipper, Flippers
 from clientmgr.settings import load_settings
 from clientmgr.tenants.names import CustomerId
-from streaming import contact_deletion, topics
+from streaming import contact_deletion, topics, writer
 from streaming.daemon import consume_on
 from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
 from streaming.device_mapper.mapper import daemon
@@ -25,7 +25,7 @@ from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.dynamodb import DynamoDb, Mood, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION, SUBSCRIPTION, message, recipient
-from tests.streaming.rig import Rig, until
+from tests.streaming.rig import NOW, Rig, event, until
 
 pytestmark = pytest.mark.anyio
 
@@ -127,13 +127,6 @@ async def test_a_flipper_takes_effect_in_a_running_daemon(rig: Rig, dynamodb: Dy
         await running
 
 
-@pytest.fixture
-def moody(dynamodb: DynamoDb) -> Iterator[tuple[MoodyDynamoDb, str]]:
-    server = MoodyDynamoDb(dynamodb)
-    with server.serving() as url:
-        yield server, url
-
-
 @pytest.mark.parametrize("mood", ["throttling", "silent", "confused", "gone"])
 @ON_THE_LOG
 async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
@@ -145,7 +138,7 @@ async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
     rig.query("INSERT INTO clientmgr.flippers VALUES (%s, NULL, true, 'test')", USE_POSTGRES)
     await rig.publish(sending("delayed"), topic=TX.input)
     await rig.publish(sending("in-time", IN_POSTGRES), topic=TX.input)
-    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100}
+    settings = {"dynamodb_endpoint": url, "dynamodb_timeout_ms": 100, "dynamodb_patience_ms": 100}
     await rig.burst(daemon(TX), **settings)
     assert outcome(rig, "delayed") == ({}, set())
     assert outcome(rig, "in-time") == ({IN_POSTGRES: "new-1"}, set())
@@ -274,12 +267,66 @@ async def test_a_device_that_postgres_knows_better_is_not_taken_from_the_legacy_
         dynamodb.put(7, contact, APPLICATION, client)
     add_device(rig, 99, "moved")
     add_device(rig, 98, "unlinked")
-    rig.query("UPDATE tenant_7.devices SET contact_id = NULL WHERE client_id = 'unlinked'")
+    rig.query("UPDATE tenant_7.devices SET contact_id = NULL, contact_version = 1 WHERE client_id = 'unlinked'")
     rig.query("INSERT INTO tenant_7.device_tombstones VALUES (%s, 'deleted', 1)", APPLICATION)
     rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, true, 'test')", USE_POSTGRES)
     await rig.publish(sending("m-1", 11, 12, 13, 14), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     assert outcome(rig) == ({14: "only-there"}, {11, 12, 13})
+
+
+async def write(rig: Rig, *events: dict[str, Any]) -> None:
+    await rig.publish(*events)
+    await rig.burst(writer.DAEMON)
+    assert (rig.errors, rig.retries) == ([], [])
+
+
+@ON_THE_LOG
+async def test_whose_a_device_is_comes_from_the_legacy_store_until_an_event_tells_it(
+    rig: Rig, dynamodb: DynamoDb
+) -> None:
+    """Linked before the migration; since then only its application's version was told us."""
+    dynamodb.put(7, 31, APPLICATION, "c1")
+    rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, true, 'test')", USE_POSTGRES)
+    await write(rig, event("updated", client="c1", application=APPLICATION, applicationVersion="4.10"))
+    await rig.publish(sending("before", 31), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig, "before") == ({31: "c1"}, set())
+
+    await write(rig, event("contactUnlinked", client="c1", application=APPLICATION))
+    await rig.publish(sending("after", 31), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig, "after") == ({}, {31})
+
+
+@ON_THE_LOG
+async def test_what_events_told_of_a_device_counts_though_the_legacy_store_says_whose_it_is(
+    rig: Rig, dynamodb: DynamoDb
+) -> None:
+    for contact, client in enumerate(["turned-off", "new-token", "gone-token"], start=941):
+        dynamodb.put(7, contact, APPLICATION, client, language="fr", lastSeenAt=5)
+    of: dict[str, Any] = {"application": APPLICATION}
+    await write(
+        rig,
+        event("updated", client="turned-off", pushEnabled=False, language=None, attributes={"tier": "gold"}, **of),
+        event("pushTokenSet", client="new-token", pushToken="fid-1", kind="fcm_fid", **of),
+        event("pushTokenCleared", client="gone-token", **of),
+    )
+    manager = DeviceManager(load_settings(dynamodb_endpoint=dynamodb.url))
+    async with await rig.database.connect_async(Role.READER) as connection:
+        fetched = await DeviceFetcher(manager).fetch(
+            connection, CustomerId(7), APPLICATION, [941, 942, 943], Strategy.POSTGRES_THEN_DYNAMODB
+        )
+    manager.close()
+
+    found = {contact: device for contact, (device,) in fetched.devices.items()}
+    off, new, gone = found[941], found[942], found[943]
+    assert (off.push_enabled, off.language, off.attributes) == (False, None, '{"tier": "gold"}')
+    assert (off.push_token, off.provider, off.platform) == ("token-of-turned-off", "apple", "ios")
+    assert (new.push_token, new.push_token_kind, new.provider) == ("fid-1", "fcm_fid", "fcm")
+    assert (new.push_enabled, new.language) == (True, "fr")
+    assert (gone.push_token, gone.push_token_status, gone.provider) == (None, "none", "none")
+    assert {device.last_seen_at for device in found.values()} == {NOW}
 
 
 @ON_THE_LOG

@@ -115,6 +115,13 @@ def test_what_can_not_be_understood_is_refused_by_its_place(node: Any, place: st
     assert str(refused.value).startswith(f"{place}: expected")
 
 
+def test_the_application_is_not_for_a_filter_and_the_error_says_why() -> None:
+    with pytest.raises(
+        InvalidMessageError, match=r"^filter\.field: .* which the message itself has, got 'applicationCode'"
+    ):
+        compile_filter(is_("applicationCode", "=", "EMS11-C3FD3"))
+
+
 def test_nesting_has_an_end() -> None:
     def nested(levels: int) -> Any:
         return IOS if levels == 1 else {"not": nested(levels - 1)}

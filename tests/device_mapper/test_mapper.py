@@ -137,6 +137,11 @@ async def test_a_message_with_more_recipients_than_a_query_takes_is_mapped_whole
         (sending(applicationCode="a\0b"), "InvalidMessageError", "applicationCode:"),
         (sending(filter={"field": "shoeSize", "op": "=", "value": 1}), "InvalidMessageError", "filter.field:"),
         (sending(filter={"field": "platform", "op": "~", "value": "x"}), "InvalidMessageError", "filter.op:"),
+        (
+            sending(recipients=[recipient(42, en={"title": "Hi", "data": {"from": "me"}})]),
+            "InvalidMessageError",
+            "recipients[0].contents[...].data:",
+        ),
         (sending(customerId=4711), "UnknownTenantError", "never activated"),
     ],
 )

@@ -13,7 +13,7 @@ from clientmgr.dashboard.sync import Sampled, compare, fields_of_item, sample_ha
 from clientmgr.database import Database
 from clientmgr.demo import BUSY, DEMO_CUSTOMERS
 from clientmgr.demo_night import FirstNight
-from clientmgr.devices.manager import plain
+from clientmgr.devices.dynamodb_items import plain
 from clientmgr.settings import Settings
 from clientmgr.standins.bigquery import BigQueryStandIn
 from clientmgr.standins.demo_stores import LegacyMirror, fill_deleted_contacts

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct, field
 
 from clientmgr.devices.contact_devices import ContactDevice
 from streaming.device_mapper.assemble.interface import Delivery
-from streaming.device_mapper.messages import Content
+from streaming.device_mapper.messages import Content, Options
 
 MAX_PAYLOAD_BYTES = 4096
 
@@ -67,6 +67,16 @@ def aps_of(content: Content, *, silent: bool) -> Aps:
     )
 
 
+def push_type_of(options: Options) -> str:
+    """Apple wants to be told, or what nobody sees may be delayed or not delivered at all."""
+    return "background" if options.silent else "alert"
+
+
+def priority_of(options: Options) -> str:
+    """Apple refuses priority 10 for what nobody sees."""
+    return "10" if options.priority == "high" and not options.silent else "5"
+
+
 class AppleAssembler:
     provider = "apple"
     max_payload_bytes = MAX_PAYLOAD_BYTES
@@ -76,9 +86,8 @@ class AppleAssembler:
         self._message = message
         self._silent = message.options.silent
         self._encode = msgspec.json.Encoder().encode
-        self._push_type = "background" if self._silent else "alert"
-        # Apple refuses priority 10 for what nobody sees.
-        self._priority = "10" if message.options.priority == "high" and not self._silent else "5"
+        self._push_type = push_type_of(message.options)
+        self._priority = priority_of(message.options)
         self._expiration = None if message.expires_at is None else str(message.expires_at // 1000)
 
     def payload(self, content: Content, platform: str | None) -> bytes:

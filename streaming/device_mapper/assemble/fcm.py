@@ -9,15 +9,12 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.assemble.apple import Aps, aps_of
+from streaming.device_mapper.assemble.apple import Aps, aps_of, priority_of, push_type_of
 from streaming.device_mapper.assemble.interface import Delivery
 from streaming.device_mapper.assemble.json_objects import merged
 from streaming.device_mapper.messages import Content
 
 MAX_PAYLOAD_BYTES = 4096
-RESERVED_KEYS = frozenset({"from", "message_type", "gcm", "google"})
-RESERVED_PREFIXES = ("google.", "gcm.")
 
 
 class Notification(Struct, frozen=True, gc=False, omit_defaults=True):
@@ -41,6 +38,7 @@ class Android(Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class ApnsHeaders(Struct, frozen=True, gc=False, omit_defaults=True):
+    push_type: str = field(name="apns-push-type")
     priority: str = field(name="apns-priority")
     expiration: str | None = field(name="apns-expiration", default=None)
     collapse_id: str | None = field(name="apns-collapse-id", default=None)
@@ -103,13 +101,8 @@ class FcmAssembler:
         return Request(merged(self._encode(target), payload))
 
     def _data(self, content: Content) -> dict[str, str]:
-        """FCM takes nothing but text."""
-        data: dict[str, str] = {}
-        if content.data:
-            for key, value in content.data.items():
-                if key in RESERVED_KEYS or key.startswith(RESERVED_PREFIXES):
-                    raise InvalidMessageError(f"recipients.contents.data.{key}: expected a key that FCM does not keep")
-                data[key] = as_text(value)
+        """FCM takes nothing but text. No message comes here with a key that it keeps for itself."""
+        data = {key: as_text(value) for key, value in content.data.items()} if content.data else {}
         if content.url is not None:
             data["url"] = content.url
         data["messageId"] = self._message.message_id
@@ -126,10 +119,9 @@ class FcmAssembler:
 
     def _apns(self, content: Content) -> Apns:
         options, expires_at = self._message.options, self._message.expires_at
-        priority = "10" if options.priority == "high" and not options.silent else "5"
         expiration = None if expires_at is None else str(expires_at // 1000)
         return Apns(
-            ApnsHeaders(priority, expiration, options.collapse_id),
+            ApnsHeaders(push_type_of(options), priority_of(options), expiration, options.collapse_id),
             ApnsPayload(aps_of(content, silent=options.silent)),
             ApnsFcmOptions(content.image_url) if content.image_url and not options.silent else None,
         )

@@ -94,7 +94,7 @@ class HuaweiAssembler:
             content.title or content.body,
             content.body or content.title,
             content.image_url if _is_secure(content.image_url) else None,
-            content.sound,
+            content.sound or None,
             self._message.options.collapse_id,
             None if content.badge is None else Badge(min(content.badge, LARGEST_BADGE)),
         )
@@ -108,7 +108,7 @@ class HuaweiAssembler:
 
 
 def _is_secure(url: str | None) -> bool:
-    return url is not None and url.lower().startswith(SECURE)
+    return url is not None and len(url) > len(SECURE) and url[: len(SECURE)].lower() == SECURE
 
 
 def collapse_key_of(collapse_id: str | None) -> int | None:
