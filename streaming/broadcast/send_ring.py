@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 WORTH_IT_FROM = 24
 """With fewer sockets than this the ring saves nothing."""
-ENTRIES = 1024
+ENTRIES = 256
 """Sends by one call; more go by several."""
 UNKNOWN = -1
 """How much was taken by a socket about which the kernel said nothing: what follows might not fit what went before."""
