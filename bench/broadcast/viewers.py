@@ -96,8 +96,10 @@ class Others:
 
 def watch(task: Task) -> Report:
     every = max(1, task.connections // SAMPLED)
-    viewers = [Viewer(task, number, sampled=task.lags) for number in range(0, task.connections, every)]
-    others = Others([Viewer(task, number, sampled=False) for number in range(task.connections) if number % every])
+    # One after the other: most servers send in the order in which viewers came, and the first would always be early.
+    everybody = [Viewer(task, number, sampled=task.lags and not number % every) for number in range(task.connections)]
+    viewers = everybody[::every]
+    others = Others([viewer for number, viewer in enumerate(everybody) if number % every])
     stalled = [Viewer(task, 0, sampled=False) for _ in range(task.stalled)]
     selector = selectors.DefaultSelector()
     for viewer in viewers:

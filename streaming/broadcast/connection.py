@@ -18,7 +18,7 @@ from streaming.broadcast.frames import PING
 from streaming.broadcast.hub import Hub
 from streaming.broadcast.metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
 from streaming.broadcast.outbox import Outbox
-from streaming.broadcast.send_ring import UNKNOWN, SendRing
+from streaming.broadcast.send_ring import UNKNOWN
 from streaming.broadcast.tokens import EVERYTHING, Grant
 from streaming.broadcast.topics import Topic, TopicBatch
 
@@ -124,9 +124,9 @@ class Connection(asyncio.Protocol):
         """With the other subscribers of its only topic, past its outbox."""
         return len(self.subscriptions) == 1 and self.outbox.idle
 
-    def send_together(self, topic: Topic, ring: SendRing) -> None:
+    def send_together(self, topic: Topic) -> None:
         self._together_in = topic
-        topic.send_together(self, ring.request_to(self._transport.get_extra_info("socket").fileno()))
+        topic.send_together(self, self._transport.get_extra_info("socket").fileno())
 
     def send_rest(self, batch: TopicBatch, taken: int) -> None:
         """What the socket did not take of positions that were sent together."""

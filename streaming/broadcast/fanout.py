@@ -94,7 +94,7 @@ class Fanout:
             topic = batch.topic
             frames += len(batch.frames) * len(topic)
             if self._ring is not None and len(topic) >= WORTH_IT_FROM:
-                _bring_together(topic, self._ring)
+                _bring_together(topic)
             # A copy: a connection that is dropped for being slow leaves its topics at once.
             for connection in list(topic.others):
                 if len(connection.subscriptions) == 1:
@@ -125,6 +125,6 @@ class Fanout:
             FIX_AGE.observe(max(0.0, now_ms - fixed_ms))
 
 
-def _bring_together(topic: Topic, ring: SendRing) -> None:
+def _bring_together(topic: Topic) -> None:
     for connection in [other for other in topic.others if other.can_be_sent_to_together]:
-        connection.send_together(topic, ring)
+        connection.send_together(topic)

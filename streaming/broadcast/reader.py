@@ -110,7 +110,7 @@ class StreamReader:
             while not being_cancelled():
                 try:
                     await self._begin(client)
-                    await follow(client, request, self._take)
+                    await follow(client, request, self._take, at_once=settings.live_broadcast_batch_size)
                 except REDIS_ERRORS as error:
                     self._failures += 1
                     log.warning("reading the stream failed, trying again", error=str(error), failures=self._failures)

@@ -1,8 +1,8 @@
 """The same bytes to many sockets by one system call: Linux's io_uring, as far as a broadcast needs it.
 
 A `send` to each of a thousand sockets is a thousand ways into the kernel and back, a third of what it all costs. Here a
-request is prepared once per socket; a broadcast copies them into the ring and says which bytes are meant. No request
-ever waits: who could not take everything at once is returned.
+request is prepared once per socket; a broadcast writes into all of them which bytes are meant and copies them into the
+ring. No request ever waits: who could not take everything at once is returned.
 
 The kernel looks at the ring only inside our call and is done with it when that returns, so there is nothing to
 synchronise and nothing that comes later.
@@ -15,6 +15,7 @@ import os
 import socket
 import struct
 import sys
+from array import array
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
@@ -32,13 +33,15 @@ _SETUP, _ENTER = 425, 426
 _SUBMIT_ALL = 1 << 7
 _GET_EVENTS = 1
 _SINGLE_MMAP = 1
-_SENDMSG = 9
+_SEND = 26
 _REQUESTS_AT = 0x10000000
 _PARAMETERS = struct.Struct("=10I8IQ8IQ")
 _SETUP_FLAGS_AT = 8
 _REQUEST = struct.Struct("=BBHiQQIIQ24x")
+_ADDRESS_AT, _LENGTH_AT, _NUMBER_AT = 16, 24, 32
 _ANSWER = struct.Struct("=QiI")
 _U32 = 0xFFFFFFFF
+_NEVER_WAIT = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 class Recipients(Generic[T]):
@@ -58,10 +61,10 @@ class Recipients(Generic[T]):
     def __contains__(self, member: object) -> bool:
         return member in self._places
 
-    def add(self, member: T, request: bytes) -> None:
-        """`request`: of `SendRing.request_to` for its socket, which must stay open until it is removed."""
+    def add(self, member: T, descriptor: int) -> None:
+        """`descriptor`: of its socket, which must stay open until it is removed."""
         self._members.append(member)
-        self.requests += request
+        self.requests += _REQUEST.pack(_SEND, 0, 0, descriptor, 0, 0, 0, _NEVER_WAIT, 0)
         self._number(member, len(self._members) - 1)
 
     def remove(self, member: T) -> None:
@@ -78,10 +81,17 @@ class Recipients(Generic[T]):
     def __getitem__(self, place: int) -> T:
         return self._members[place]
 
+    def are_to_get(self, data: bytes) -> None:
+        """Write into all requests which bytes are meant. These must not go away before the requests are answered."""
+        address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
+        with memoryview(self.requests) as requests, requests.cast("Q") as longs, requests.cast("I") as words:
+            longs[_ADDRESS_AT // 8 :: _REQUEST.size // 8] = array("Q", [address]) * len(self)
+            words[_LENGTH_AT // 4 :: _REQUEST.size // 4] = array("I", [len(data)]) * len(self)
+
     def _number(self, member: T, place: int) -> None:
         self._places[member] = place
         # Answers carry the number of their request.
-        at = place * _REQUEST.size + 32
+        at = place * _REQUEST.size + _NUMBER_AT
         self.requests[at : at + 8] = place.to_bytes(8, sys.byteorder)
 
 
@@ -115,20 +125,12 @@ class SendRing:
         self._answers_head, self._answers_tail, self._answers = answers_head // 4, answers_tail // 4, answers
         for slot in range(self._size):
             self._words[order // 4 + slot] = slot
-        # All requests name this header, and that the bytes: their address and length.
-        self._bytes = (ctypes.c_uint64 * 2)()
-        self._header = (ctypes.c_uint64 * 7)(0, 0, ctypes.addressof(self._bytes), 1)
         self.working = True
         """False: the kernel refused to go on. What was not sent was returned, and this ring is of no more use."""
 
-    def request_to(self, descriptor: int) -> bytes:
-        """For `Recipients`."""
-        flags = socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL
-        return _REQUEST.pack(_SENDMSG, 0, 0, descriptor, 0, ctypes.addressof(self._header), 1, flags, 0)
-
     def send(self, recipients: Recipients[T], data: bytes) -> list[tuple[T, int]]:
         """Send without waiting. Returns who did not take all of it, with how many bytes each took, or `UNKNOWN`."""
-        self._bytes[:] = [ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0, len(data)]
+        recipients.are_to_get(data)
         requests, at_once = recipients.requests, self._size * _REQUEST.size
         answers = b"".join(
             [self._submit(requests[start : start + at_once]) for start in range(0, len(requests), at_once)]

@@ -23,12 +23,15 @@ Take = Callable[[Sequence[Entry]], float]
 """Is handed what has come (nothing: nothing came in time); returns for how many seconds to let more of it collect."""
 
 
-async def follow(client: RedisClient, request: Sequence[str | int], take: Take) -> None:
-    """Send `request`, an XREADGROUP of one stream, again and again, until something fails or we are cancelled."""
+async def follow(client: RedisClient, request: Sequence[str | int], take: Take, *, at_once: int) -> None:
+    """Send `request`, an XREADGROUP of one stream, again and again, until something fails or we are cancelled.
+
+    `at_once`: when so many entries have come together, they are handed on, and others have a turn before the rest.
+    """
     connection = cast(Any, client.connection_pool).make_connection()
     await connection.connect()
     transport: asyncio.Transport = connection._writer.transport
-    tail = StreamTail(b"".join(connection.pack_command(*request)), take)
+    tail = StreamTail(b"".join(connection.pack_command(*request)), take, at_once)
     transport.set_protocol(tail)
     try:
         await tail.run(transport)
@@ -40,14 +43,16 @@ async def follow(client: RedisClient, request: Sequence[str | int], take: Take) 
 class StreamTail(asyncio.Protocol):
     """The conversation, once the connection is made."""
 
-    def __init__(self, request: bytes, take: Take) -> None:
+    def __init__(self, request: bytes, take: Take, at_once: int) -> None:
         self._request = request
         self._take = take
+        self._at_once = at_once
         self._reader = hiredis.Reader(protocolError=redis.InvalidResponse, replyError=redis.ResponseError)
         self._unanswered = 0
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport
         self._pause: asyncio.TimerHandle | None = None
+        self._next: asyncio.Handle | None = None
 
     async def run(self, transport: asyncio.Transport) -> None:
         """Raises what went wrong."""
@@ -56,30 +61,39 @@ class StreamTail(asyncio.Protocol):
         try:
             await self._failed
         finally:
-            if self._pause is not None:
-                self._pause.cancel()
+            for planned in (self._pause, self._next):
+                if planned is not None:
+                    planned.cancel()
 
     def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        if self._next is None:
+            self._work()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._fail(redis.ConnectionError(f"the connection is lost: {error or 'closed by the server'}"))
+
+    def _work(self) -> None:
+        self._next = None
         if self._failed.done():
             return
         try:
-            answered, entries = self._answers_in(data)
+            answered, entries = self._whole_answers()
             if answered:
                 self._unanswered -= answered
                 if self._unanswered <= AHEAD // 2:
                     self._ask_ahead()
                 self._collect_for(self._take(entries))
+            if len(entries) >= self._at_once:
+                self._next = asyncio.get_running_loop().call_soon(self._work)
         except Exception as error:  # noqa: BLE001  # whoever runs us gets it
             self._fail(error)
 
-    def connection_lost(self, error: Exception | None) -> None:
-        self._fail(redis.ConnectionError(f"the connection is lost: {error or 'closed by the server'}"))
-
-    def _answers_in(self, data: bytes) -> tuple[int, list[Entry]]:
-        """How many answers are whole by now, and what is in all of them together."""
-        self._reader.feed(data)
-        answered, entries = 0, []
-        while (answer := self._reader.gets()) is not False:
+    def _whole_answers(self) -> tuple[int, list[Entry]]:
+        """How many there are by now, or of them enough for a batch, and what is in all of them together."""
+        answered = 0
+        entries: list[Entry] = []
+        while len(entries) < self._at_once and (answer := self._reader.gets()) is not False:
             if isinstance(answer, Exception):
                 raise answer
             if not isinstance(answer, hiredis.PushNotification):

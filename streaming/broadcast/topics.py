@@ -35,10 +35,10 @@ class Topic:
     def subscribers(self) -> list["Connection"]:
         return [*self.together, *self.others]
 
-    def send_together(self, connection: "Connection", request: bytes) -> None:
+    def send_together(self, connection: "Connection", descriptor: int) -> None:
         """From here on, until it is set apart."""
         self.others.discard(connection)
-        self.together.add(connection, request)
+        self.together.add(connection, descriptor)
 
     def set_apart(self, connection: "Connection") -> None:
         if connection in self.together:

@@ -19,6 +19,7 @@ from clientmgr.devices.manager import DeviceManager
 from clientmgr.errors import classify
 from clientmgr.flippers import FlipperCache
 from clientmgr.logs import get_logger
+from clientmgr.portions import portions as in_portions
 from clientmgr.settings import Settings
 from clientmgr.tenants.names import CustomerId
 from streaming.daemon import Daemon, Services, Source
@@ -34,6 +35,8 @@ from streaming.tenant_batches import Failures, TenantBatches, Work
 log = get_logger(__name__)
 
 CONTACTS_A_FETCH = 1000
+RECIPIENTS_A_TURN = 100
+"""A millisecond or two; then whoever else has something to do is let through."""
 
 
 @dataclass
@@ -103,6 +106,7 @@ class DeviceMapper:
             )
             job = Job(position, mapper, strategy, distinct(message.recipients))
             work.append(Work(position, customer_id, job))
+            await give_way()
         return work
 
     async def _map(self, connection: AsyncConnection[Any], jobs: Mapping[CustomerId, Sequence[Job]]) -> None:
@@ -125,8 +129,8 @@ class DeviceMapper:
                 if portion is not None:
                     asked = portion, asyncio.create_task(self._fetch(connection, customer_id, portion))
                 if answered is not None:
-                    await asyncio.sleep(0)  # the store is asked for the next ones while we map these
-                    _map_portion(*answered)
+                    await give_way()  # the store is asked for the next ones while we map these
+                    await _map_portion(*answered)
         finally:
             if asked is not None:
                 asked[1].cancel()
@@ -146,15 +150,23 @@ class DeviceMapper:
             metrics.NOT_SENT.labels(self._type, reason).inc(count)
 
 
-def _map_portion(portion: Portion, fetched: Fetched) -> None:
+async def _map_portion(portion: Portion, fetched: Fetched) -> None:
     for job, recipients in portion.parts:
         if fetched.failure is not None and any(one.contact_id in fetched.unanswered for one in recipients):
             job.error = fetched.failure
-        if job.error is None:
+        for some in in_portions(recipients, RECIPIENTS_A_TURN):
+            if job.error is not None:
+                break
             try:
-                job.mapper.map(recipients, fetched.devices, job.mapped)
+                job.mapper.map(some, fetched.devices, job.mapped)
             except Exception as error:  # noqa: BLE001  # kept for the message
                 job.error = error
+            await give_way()
+
+
+async def give_way() -> None:
+    """To the other batches in hand. One that is about to commit holds what others, tx traffic too, wait for."""
+    await asyncio.sleep(0)
 
 
 def _failures_of(work: Sequence[Work[Job]]) -> Failures:

@@ -15,6 +15,7 @@ from clientmgr.embedded.server import free_port
 from streaming.broadcast.connecting import open_redis
 from streaming.broadcast.last_positions import LastPositions
 from streaming.broadcast.reader import StreamReader
+from streaming.telemetry import write_until_stopped
 from tests.broadcast.serving import Served, Watcher, serving, until, watching
 from tests.broadcast.stream import Stream, own_stream, record, seconds_apart
 from tests.streaming.processes import worker
@@ -158,6 +159,9 @@ async def test_both_in_one_process_stop_in_order_and_lose_nothing(stream: Stream
             r'"daemon": "([\w-]+)"[^\n]*"message": "daemon stopped"', process.log
         )
         assert stopped == ["broadcast", "telemetry-writer"], process.log
+    assert stream.pending() == 0
+    # What the watcher had before the writer was told to stop is in the stream, for the next one.
+    await write_until_stopped(stream.settings, asyncio.Event(), burst=True)
     assert stream.count("positions") == 300
     assert stream.groups() == {"processor"}
     assert stream.pending() == 0

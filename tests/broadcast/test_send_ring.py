@@ -36,16 +36,16 @@ def ring() -> Iterator[SendRing]:
         yield ring
 
 
-def recipients_of(ring: SendRing, made: list[Pair]) -> Recipients[int]:
+def recipients_of(made: list[Pair]) -> Recipients[int]:
     recipients: Recipients[int] = Recipients()
     for number, (ours, _) in enumerate(made):
-        recipients.add(number, ring.request_to(ours.fileno()))
+        recipients.add(number, ours.fileno())
     return recipients
 
 
 def test_every_socket_gets_every_byte_in_order_over_many_turns_of_the_ring(ring: SendRing) -> None:
     with pairs(21) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         sent = [bytes([number]) * (number % 7 + 1) for number in range(200)]
         for data in sent:
             assert ring.send(recipients, data) == []
@@ -55,7 +55,7 @@ def test_every_socket_gets_every_byte_in_order_over_many_turns_of_the_ring(ring:
 
 def test_who_is_full_is_told_with_what_it_took_and_the_others_get_everything(ring: SendRing) -> None:
     with pairs(20) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         full, nearly_full = 3, 17
         for number in (full, nearly_full):
             made[number][0].setblocking(False)
@@ -73,7 +73,7 @@ def test_who_is_full_is_told_with_what_it_took_and_the_others_get_everything(rin
 
 def test_a_socket_whose_other_end_is_gone_costs_only_itself_and_raises_no_signal(ring: SendRing) -> None:
     with pairs(12) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         made[5][1].close()
         assert ring.send(recipients, b"hello") == [(5, 0)]
         assert all(theirs.recv(10) == b"hello" for number, (_, theirs) in enumerate(made) if number != 5)
@@ -83,7 +83,7 @@ def test_a_socket_whose_other_end_is_gone_costs_only_itself_and_raises_no_signal
 def test_who_is_removed_gets_nothing_more_and_answers_still_name_the_right_one(ring: SendRing) -> None:
     shuffled = random.Random(7)
     with pairs(40) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         left = list(range(40))
         while len(left) > 3:
             gone = left.pop(shuffled.randrange(len(left)))
@@ -100,7 +100,7 @@ def test_who_is_removed_gets_nothing_more_and_answers_still_name_the_right_one(r
 
 def test_after_a_ring_stops_working_nobody_is_believed_to_have_got_anything(ring: SendRing) -> None:
     with pairs(2) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         ring.working = False
         assert ring.send(recipients, b"hello") == [(0, send_ring.UNKNOWN), (1, send_ring.UNKNOWN)]
 
@@ -109,7 +109,7 @@ def test_a_kernel_that_refuses_in_the_middle_ends_the_ring_and_nothing_is_said_o
     ring: SendRing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pairs(3) as made:
-        recipients = recipients_of(ring, made)
+        recipients = recipients_of(made)
         monkeypatch.setattr(send_ring, "_ENTER", 100_000)  # no such call
         assert {taken for _, taken in ring.send(recipients, b"hello")} == {send_ring.UNKNOWN}
         assert not ring.working

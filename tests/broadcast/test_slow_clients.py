@@ -12,7 +12,7 @@ import pytest
 from clientmgr.portions import portions
 from streaming.broadcast import connection, outbox
 from streaming.broadcast.tokens import make_token
-from tests.broadcast.serving import Served, serving, until, watching
+from tests.broadcast.serving import Served, Watcher, serving, until, watching
 from tests.broadcast.stalling import StallingClient
 from tests.broadcast.stream import Record, Stream, record
 
@@ -37,6 +37,13 @@ def padded(device: str, number: int) -> Record:
     return record(device, latitude=0.0, speed=float(number), attributes=PADDING)
 
 
+async def hear_of_all(stream: Stream, devices: list[str], watcher: Watcher) -> None:
+    """A position of each. Bit by bit: all at once would be too much for anybody who shares the server's event loop."""
+    for some in portions(devices, 30):
+        stream.add(*(padded(device, 0) for device in some))
+        await watcher.positions(30)
+
+
 async def test_a_client_whose_unsent_bytes_pass_the_threshold_is_closed_with_1008_and_others_are_not(
     stream: Stream,
 ) -> None:
@@ -46,10 +53,7 @@ async def test_a_client_whose_unsent_bytes_pass_the_threshold_is_closed_with_100
         update={"instance_id": "threshold", "live_ws_backpressure_threshold_bytes": 200_000}
     )
     async with serving(settings) as served, watching(served, "E1") as healthy, stalling(served, "E1") as slow:
-        # Bit by bit: all at once would be too much for anybody who shares the server's event loop.
-        for some in portions(devices, 50):
-            stream.add(*(padded(device, 0) for device in some))
-            await healthy.positions(50)
+        await hear_of_all(stream, devices, healthy)
 
         async def dropped() -> float:
             return await served.metric(
@@ -200,8 +204,7 @@ async def test_a_snapshot_larger_than_the_threshold_is_no_reason_to_close(stream
     stream.enter("E1", devices)
     settings = stream.settings.model_copy(update={"live_ws_backpressure_threshold_bytes": 50_000})
     async with serving(settings) as served, watching(served, "E1") as first:
-        stream.add(*(padded(device, 0) for device in devices))
-        await first.positions(300)
+        await hear_of_all(stream, devices, first)
         async with watching(served) as second:
             assert len(await second.subscribe("E1")) == 300
             stream.add(padded("d1", 1))
@@ -215,8 +218,7 @@ async def test_who_asks_and_asks_and_never_reads_is_closed(stream: Stream) -> No
         update={"instance_id": "asking", "live_ws_backpressure_threshold_bytes": 400_000}
     )
     async with serving(settings) as served, watching(served, "E1") as first:
-        stream.add(*(padded(device, 0) for device in devices))
-        await first.positions(300)
+        await hear_of_all(stream, devices, first)
         async with stalling(served, "E1") as asking:
 
             async def dropped() -> float:
