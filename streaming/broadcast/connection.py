@@ -273,8 +273,9 @@ def origin_is_allowed(request: Request, allowed: str) -> bool:
     if origin is None:
         return True  # browsers always send it
     others = {other.strip().rstrip("/") for other in allowed.split(",")}
+    if "*" in others or origin in others:
+        return True
     try:
-        host = urlsplit(origin).netloc
+        return urlsplit(origin).netloc == request.headers.get("Host")
     except ValueError:
         return False  # no address at all
-    return "*" in others or origin in others or host == request.headers.get("Host")

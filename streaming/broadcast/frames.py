@@ -16,17 +16,19 @@ def text_frame(payload: bytes) -> bytes:
 
 
 def _text_header(length: int) -> bytes:
-    if length < _PREPARED:
-        return _HEADERS[length]
+    return _HEADERS[length] if length < len(_HEADERS) else _make_text_header(length)
+
+
+def _make_text_header(length: int) -> bytes:
+    if length < 126:
+        return b"%c%c" % (_TEXT, length)
     if length < 65_536:
         return b"%c\x7e%b" % (_TEXT, length.to_bytes(2, "big"))
     return b"%c\x7f%b" % (_TEXT, length.to_bytes(8, "big"))
 
 
-# Nearly all positions are this short, and each has its header made.
-_PREPARED = 1024
-_HEADERS = [b"%c%c" % (_TEXT, length) for length in range(126)]
-_HEADERS += [b"%c\x7e%b" % (_TEXT, length.to_bytes(2, "big")) for length in range(126, _PREPARED)]
+_HEADERS = [_make_text_header(length) for length in range(1024)]
+"""Nearly all positions are shorter than this."""
 
 
 def message_frame(**message: object) -> bytes:

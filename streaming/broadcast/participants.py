@@ -79,10 +79,7 @@ class Participants:
         try:
             async with asyncio.timeout(READ_WITHIN_S):
                 # In a thread: a large map takes a while to build, and positions must not wait for it.
-                self._events, self._devices = await asyncio.to_thread(self._read)
-                self._listed = [
-                    Event(event, TOPIC_PREFIX + event, len(devices)) for event, devices in sorted(self._devices.items())
-                ]
+                self._events, self._devices, self._listed = await asyncio.to_thread(self._read)
         except (psycopg.Error, OSError) as error:
             MAP_FAILURES.inc()
             reason = str(error).strip() or type(error).__name__
@@ -93,7 +90,7 @@ class Participants:
         MAP_DEVICES.set(len(self._events))
         self.loaded.set()
 
-    def _read(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]]]:
+    def _read(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]], list[Event]]:
         events: dict[str, tuple[str, ...]] = {}
         devices: dict[str, list[str]] = {}
         shared: dict[tuple[str, ...], tuple[str, ...]] = {}
@@ -108,7 +105,8 @@ class Participants:
                     events[device_id] = found = shared.setdefault(found, found)
                     for event in found:
                         devices.setdefault(event, []).append(device_id)
-        return events, devices
+        listed = [Event(event, TOPIC_PREFIX + event, len(entered)) for event, entered in sorted(devices.items())]
+        return events, devices, listed
 
     async def _listen(self) -> None:
         while not being_cancelled():

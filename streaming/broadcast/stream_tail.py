@@ -78,28 +78,30 @@ class StreamTail(asyncio.Protocol):
         if self._failed.done():
             return
         try:
-            answered, entries = self._whole_answers()
+            answered, entries, refusal = self._whole_answers()
             if answered:
                 self._unanswered -= answered
                 if self._unanswered <= AHEAD // 2:
                     self._ask_ahead()
                 self._collect_for(self._take(entries))
+            if refusal is not None:
+                raise refusal
             if len(entries) >= self._at_once:
                 self._next = asyncio.get_running_loop().call_soon(self._work)
         except Exception as error:  # noqa: BLE001  # whoever runs us gets it
             self._fail(error)
 
-    def _whole_answers(self) -> tuple[int, list[Entry]]:
-        """How many there are by now, or of them enough for a batch, and what is in all of them together."""
+    def _whole_answers(self) -> tuple[int, list[Entry], Exception | None]:
+        """How many there are by now, or enough of them for a batch; what is in them; and the error after them."""
         answered = 0
         entries: list[Entry] = []
         while len(entries) < self._at_once and (answer := self._reader.gets()) is not False:
             if isinstance(answer, Exception):
-                raise answer
+                return answered, entries, answer
             if not isinstance(answer, hiredis.PushNotification):
                 answered += 1
                 entries += entries_in(answer)
-        return answered, entries
+        return answered, entries, None
 
     def _ask_ahead(self) -> None:
         self._transport.write(self._request * (AHEAD - self._unanswered))

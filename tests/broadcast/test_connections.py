@@ -245,6 +245,7 @@ async def test_any_token_will_do_where_authentication_is_off(stream: Stream) -> 
         ("https://any.example", "*", True),
         ("null", "", False),
         ("http://[", "", False),
+        ("http://[", "*", True),
     ],
 )
 async def test_pages_of_other_origins_need_to_be_allowed(

@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from unittest.mock import Mock
 
 import pytest
 import redis
 
 from streaming.broadcast.connecting import Entry, open_redis
-from streaming.broadcast.stream_tail import AHEAD, entries_in, follow
+from streaming.broadcast.stream_tail import AHEAD, StreamTail, entries_in, follow
 from tests.broadcast.serving import until
 from tests.broadcast.stream import Stream, seconds_apart
 
@@ -69,6 +70,23 @@ async def test_a_quiet_stream_is_asked_on_and_on(stream: Stream) -> None:
     async with open_redis(stream.settings, blocking=True) as client, asyncio.timeout(20):
         with pytest.raises(EnoughError):
             await follow(client, request(stream, block_ms=1), take, at_once=10)
+
+
+@pytest.mark.anyio
+async def test_what_came_before_an_error_is_handed_on_before_that_is_told() -> None:
+    taken: list[bytes] = []
+
+    def take(entries: Sequence[Entry]) -> float:
+        taken.extend(entry_id for entry_id, _ in entries)
+        return 0.0
+
+    tail = StreamTail(b"", take, 10)
+    running = asyncio.create_task(tail.run(Mock(spec=asyncio.Transport)))
+    await asyncio.sleep(0)
+    tail.data_received(b"*1\r\n*2\r\n$1\r\ns\r\n*1\r\n*2\r\n$3\r\n1-0\r\n*2\r\n$1\r\na\r\n$1\r\n1\r\n-NOGROUP gone\r\n")
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        await running
+    assert taken == [b"1-0"]
 
 
 @pytest.mark.anyio
