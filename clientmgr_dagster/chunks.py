@@ -8,11 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import dagster as dg
 
-from clientmgr.database import Role
-from clientmgr.portions import portions
-from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.base.database import Role
+from clientmgr.base.portions import portions
 from clientmgr.tenants.registry import TenantStatus, find_tenants
-from clientmgr_dagster.defs.tenancy.partitions import partition_range
+from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.resources import TenantsResource
 
 TENANTS_PER_RUN = 500

@@ -5,14 +5,6 @@ import dagster as dg
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
 from clientmgr_dagster.defs.contact_deletion.schedules import contact_deletion_job, hourly_contact_deletion
-from clientmgr_dagster.defs.dashboard.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
-from clientmgr_dagster.defs.dashboard.checks import (
-    every_tenant_counted,
-    history_complete,
-    schemas_at_head,
-    sync_within_tolerance,
-)
-from clientmgr_dagster.defs.dashboard.schedules import dashboard_job, nightly_dashboard
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification, nightly_audit_verification
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets, daemon_health_sensor
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
@@ -25,6 +17,14 @@ from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 from clientmgr_dagster.defs.tenancy.reconciliation import tenant_drift_sensor, tenant_reconciliation
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
+from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr_dagster.defs.tenant_metrics.checks import (
+    every_tenant_counted,
+    history_complete,
+    schemas_at_head,
+    sync_within_tolerance,
+)
+from clientmgr_dagster.defs.tenant_metrics.schedules import dashboard_job, nightly_dashboard
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.sqlfiles import named_queries
 
 QUERIES = named_queries("dagster/queries/prune.sql")
 

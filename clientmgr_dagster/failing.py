@@ -5,7 +5,7 @@ from contextlib import contextmanager
 
 import dagster as dg
 
-from clientmgr.errors import is_permanent
+from clientmgr.base.errors import is_permanent
 
 RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
 

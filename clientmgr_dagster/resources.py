@@ -4,10 +4,10 @@ import functools
 
 import dagster as dg
 
+from clientmgr.base.data_folder import attach
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker.postgres.cursor_reader import CursorReader
-from clientmgr.database import Database
-from clientmgr.embedded.stack import attach
-from clientmgr.settings import Settings, load_settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 

@@ -6,48 +6,23 @@ Each deletion is audited in the same transaction, with the contact as a keyed ha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-from msgspec import Struct
 from psycopg import AsyncConnection
 
-from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
-from clientmgr.devices.events import (
-    ContactId,
-    Identifier,
+from clientmgr.contracts import topics
+from clientmgr.contracts.decoding import (
     InvalidMessageError,
-    Millis,
-    check_occurred_at,
-    checked_customer_id,
-    decode,
 )
+from clientmgr.contracts.deletions import ContactDeletion, decode_deletion
 from clientmgr.devices.store import delete_contacts
-from clientmgr.tenants.names import CustomerId
-from streaming import topics
-from streaming.daemon import Daemon, Services, Source
-from streaming.failures import error_attributes, pass_on
-from streaming.retrying import settle_failures
-from streaming.tenant_batches import TenantBatches, Work
+from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.failures import error_attributes, pass_on
+from streaming.runtime.retrying import settle_failures
+from streaming.runtime.tenant_batches import TenantBatches, Work
 
 ACTOR = "contact-deletion"
-
-
-class ContactDeletion(Struct, frozen=True, rename="camel"):
-    """A message of `client-manager.contact-deletion`."""
-
-    event_id: Identifier
-    customer_id: int
-    contact_id: ContactId
-    deleted_at: Millis
-
-
-_DECODER = msgspec.json.Decoder(ContactDeletion)
-
-
-def decode_deletion(data: bytes) -> tuple[CustomerId, ContactDeletion]:
-    deletion: ContactDeletion = decode(_DECODER, data)
-    check_occurred_at(deletion.deleted_at, field="deletedAt")
-    return checked_customer_id(deletion.customer_id), deletion
 
 
 class ContactDeletionWorker:

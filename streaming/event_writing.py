@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from clientmgr.broker.interface import Batch
-from clientmgr.devices.events import InvalidMessageError, decode_event
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.store import apply_events
-from streaming.daemon import Services
-from streaming.tenant_batches import Failures, TenantBatches, Work
+from streaming.runtime.daemon import Services
+from streaming.runtime.tenant_batches import Failures, TenantBatches, Work
 
 
 class EventWriting:

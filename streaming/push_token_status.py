@@ -5,31 +5,21 @@ A verdict about a token that the device has replaced since, or set later than th
 
 import enum
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import Any
 
-import msgspec
-from msgspec import Meta, Struct
 from psycopg import AsyncConnection
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
-from clientmgr.devices.events import (
-    Identifier,
+from clientmgr.contracts import topics
+from clientmgr.contracts.decoding import (
     InvalidMessageError,
-    Millis,
-    check_identifiers,
-    check_occurred_at,
-    checked_customer_id,
-    decode,
 )
-from clientmgr.devices.state import token_digest
-from clientmgr.devices.store import Verdict, apply_verdicts
-from clientmgr.tenants.names import CustomerId
-from streaming import topics
-from streaming.daemon import Daemon, Services, Source
-from streaming.retrying import settle_failures
-from streaming.tenant_batches import TenantBatches, Work
-
-LongText = Annotated[str, Meta(min_length=1, max_length=8192)]
+from clientmgr.contracts.verdicts import Verdict, decode_verdict
+from clientmgr.devices.store import apply_verdicts
+from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.retrying import settle_failures
+from streaming.runtime.tenant_batches import TenantBatches, Work
 
 
 class TokenType(enum.StrEnum):
@@ -38,38 +28,6 @@ class TokenType(enum.StrEnum):
     PUSH = "push"
     WEB = "web"
     BOTH = "both"
-
-
-class _Status(Struct, frozen=True, rename="camel"):
-    event_id: Identifier
-    customer_id: int
-    application_code: Identifier
-    client_id: Identifier
-    status: Literal["valid", "invalid"]
-    occurred_at: Millis
-    reason: str | None = None
-
-
-class PushStatus(_Status, frozen=True, rename="camel", kw_only=True):
-    push_token: LongText
-
-
-class WebPushStatus(_Status, frozen=True, rename="camel", kw_only=True):
-    endpoint: LongText
-
-
-_PUSH = msgspec.json.Decoder(PushStatus)
-_WEB = msgspec.json.Decoder(WebPushStatus)
-
-
-def decode_verdict(topic: str, data: bytes) -> tuple[CustomerId, Verdict]:
-    """The verdict in a message of one of the two topics, or `InvalidMessageError` that names the field."""
-    status: PushStatus | WebPushStatus = decode(_PUSH if topic == topics.PUSH_TOKEN_STATUS else _WEB, data)
-    check_occurred_at(status.occurred_at)
-    check_identifiers(status.application_code, status.client_id)
-    digest = token_digest(status.push_token if isinstance(status, PushStatus) else status.endpoint)
-    verdict = Verdict(status.application_code, status.client_id, digest, status.status, status.occurred_at)
-    return checked_customer_id(status.customer_id), verdict
 
 
 class PushTokenStatusUpdater:

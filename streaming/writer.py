@@ -6,12 +6,12 @@ transaction that settles the batch.
 
 from collections.abc import Sequence
 
+from clientmgr.base.errors import is_permanent
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome
-from clientmgr.errors import is_permanent
-from streaming import topics
-from streaming.daemon import Daemon, Services, Source
+from clientmgr.contracts import topics
 from streaming.event_writing import EventWriting
-from streaming.failures import error_attributes, pass_on
+from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.failures import error_attributes, pass_on
 
 
 class Writer:

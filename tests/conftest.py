@@ -9,11 +9,12 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]  # it ships no types
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.migrations import ensure_database_grants, migrate_database
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.database import Database, Role
+from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.operations.migrations import migrate_database
 
 # fsync protects from a crash of the machine; the tests only ever crash processes.
 TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)

@@ -25,7 +25,7 @@ from bench.harness.measure import Sample, ensure_same_work, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line, speed_ratio
 from bench.harness.servers import BenchPostgres, bench_postgres
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
 
 DEVICES, TENANTS, SKEWED_SHARE = 5_000_000, 200, 0.4
 SMALL_TENANTS, SMALL_DEVICES = 1_000, 100

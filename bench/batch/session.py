@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from bench.harness.measure import Sample, measure
 from bench.harness.options import Options
 from bench.harness.servers import BenchPostgres
-from clientmgr.settings import load_settings
+from clientmgr.base.settings import load_settings
 from clientmgr_dagster.spark.session import start_session
 
 OLD_GENERATION = "G1 Old Gen"

@@ -11,9 +11,9 @@ from pyspark.sql import functions as F
 
 from bench.batch.session import Driver
 from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload
-from clientmgr.database import Role
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, in_schema, quoted_schema
+from clientmgr.base.database import Role
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr_dagster.spark.jdbc import jdbc_options
 from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.orphans import find_orphans

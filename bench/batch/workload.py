@@ -7,10 +7,10 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 
 from bench.harness.servers import BenchPostgres
-from clientmgr.database import Database, Role
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings, load_settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 FIRST_TENANT = 1000

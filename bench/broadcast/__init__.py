@@ -19,10 +19,10 @@ from bench.harness.measure import Sample, ensure_same_work, take_turns
 from bench.harness.options import REPOSITORY, Options
 from bench.harness.report import Comparison, Line
 from bench.harness.servers import bench_postgres
-from clientmgr.database import Database, Role
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.migrations import migrate_database
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.database import Database, Role
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.operations.migrations import migrate_database
 
 STREAM = "telemetry:bench"
 DEVICES = 100

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
 from bench.harness.options import REPOSITORY, peers_node
-from clientmgr.embedded.server import free_port
+from clientmgr.local.embedded.server import free_port
 
 NODE_PEER = REPOSITORY / "bench" / "peers" / "broadcast"
 START_WITHIN_S = 60.0

@@ -18,11 +18,11 @@ from bench.peers.broker.workload import (
     run_program,
     shares,
 )
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import load_settings
+from clientmgr.operations.migrations import migrate_database
 
 
 def open_broker(task: Task) -> PostgresBroker:

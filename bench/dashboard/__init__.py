@@ -30,9 +30,12 @@ from bench.harness.measure import Sample, ensure_same_work, measure, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
 from bench.harness.servers import bench_postgres
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.postgres.lag import QUERIES as LAG_QUERIES
-from clientmgr.dashboard.nightly import nightly_work
-from clientmgr.dashboard.tenants import (
+from clientmgr.operations.migrations import migrate_database
+from clientmgr.operations.nightly_jobs import nightly_work
+from clientmgr.tenant_metrics.tenants import (
     SortColumn,
     TenantFilter,
     count_behind,
@@ -40,11 +43,8 @@ from clientmgr.dashboard.tenants import (
     tenant_page,
     totals,
 )
-from clientmgr.database import Database
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import load_settings
 from clientmgr.tenants.registry import count_by_status
-from streaming.dashboard.operations.overview import COUNT_AT_MOST
+from clientmgr_dashboard.operations.overview import COUNT_AT_MOST
 
 AIM_S = 0.2
 PER_PAGE = 50

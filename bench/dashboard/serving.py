@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench.harness.options import REPOSITORY
-from clientmgr.embedded.server import free_port
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
+from clientmgr.local.embedded.server import free_port
 
 START_WITHIN_S = 60.0
 

@@ -1,6 +1,6 @@
 """Tenants with numbers and a past, and a log with readers, without a schema or a device: what the pages read."""
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 
 NIGHTS = 14
 TOPICS, READERS, MESSAGES = 20, 2, 2_000

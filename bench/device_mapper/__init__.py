@@ -31,9 +31,9 @@ from bench.harness.options import Options
 from bench.harness.report import Comparison, Line, speed_ratio
 from bench.harness.servers import BenchPostgres, bench_postgres
 from bench.harness.workers import ready_workers
-from clientmgr.flippers import Flipper
-from clientmgr.tenants.names import quoted_schema
-from streaming.device_mapper.fetch import Strategy
+from clientmgr.base.customer_ids import quoted_schema
+from clientmgr.sending.fetch import Strategy
+from clientmgr.tenants.flippers import Flipper
 
 DATABASE = "device_mapper"
 WORKER = "bench.device_mapper.worker"

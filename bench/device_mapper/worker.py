@@ -24,24 +24,24 @@ from bench.device_mapper.workload import (
     recipient,
     settings_for,
 )
-from clientmgr.arrays import bigint_array
+from clientmgr.base.arrays import bigint_array
+from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.portions import portions
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
 from clientmgr.broker.postgres.publish import append_to_topics
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
+from clientmgr.contracts.sending import SendingMessage, decode_message
+from clientmgr.contracts.topics import NOT_SENT
 from clientmgr.devices.contact_devices import DevicesByContact
-from clientmgr.devices.manager import DeviceManager
+from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository, find_query
-from clientmgr.portions import portions
-from clientmgr.processes.async_main import run_until_stopped
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
-from streaming.daemon import consume_until_stopped
+from clientmgr.sending.fetch import Strategy
+from clientmgr.sending.mapping import Mapped, MessageMapper
 from streaming.device_mapper import mapper
-from streaming.device_mapper.fetch import Strategy
-from streaming.device_mapper.mapping import Mapped, MessageMapper
-from streaming.device_mapper.messages import SendingMessage, decode_message
-from streaming.device_mapper.topics import NOT_SENT
+from streaming.runtime.daemon import consume_until_stopped
 
 Work = Callable[[], Awaitable[int]]
 """Returns how many devices it was about."""

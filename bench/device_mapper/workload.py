@@ -10,20 +10,20 @@ import msgspec
 import psycopg
 
 from bench.harness.servers import BenchPostgres
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings, load_settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
 
 FIRST_TENANT = 1000
 APPLICATION = "EMS11-C3FD3"
 LANGUAGES = ("en", "fr", "de", "hu", "es")
-TOPICS = Topics("batch", "dg00")
-TX_TOPICS = Topics("tx", "dg00")
+TOPICS = DeviceMapperTopics("batch", "dg00")
+TX_TOPICS = DeviceMapperTopics("tx", "dg00")
 EXPIRES_AT = 4_000_000_000_000
 NOBODY = 10**12
 # Every device passes it: what a filter costs is to ask it.
@@ -157,7 +157,7 @@ def make_database(server: BenchPostgres, name: str, scenario: Scenario) -> str:
 async def _publish(url: str, scenario: Scenario) -> None:
     async with PostgresBroker(Database(url), settings_for(url)) as broker:
         for topics in (TOPICS, TX_TOPICS):
-            for topic in (topics.input, *topics.outputs.values(), NOT_SENT, ERRORS):
+            for topic in (topics.input, *topics.outputs.values(), NOT_SENT, DEVICE_MAPPER_ERRORS):
                 await broker.ensure_topic(topic)
             await broker.ensure_subscription(topics.subscription, topics.input)
         for tenant, body in scenario.bodies():

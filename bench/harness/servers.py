@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 
 from bench.harness.options import Options
-from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
 
 # Durable, as in production. Checkpoints come when `settle` asks for them, not in the middle of somebody's turn.
 TUNING = PostgresTuning(fsync=True, max_wal_size="8GB", extra=(("checkpoint_timeout", "1h"),))

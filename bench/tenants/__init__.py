@@ -16,7 +16,7 @@ from bench.harness.options import Options, peers_python
 from bench.harness.report import Comparison, Line, speed_ratio
 from bench.harness.servers import BenchPostgres, bench_postgres
 from bench.tenants.variants import DjangoTenants, Ours, Psql, TenantsVariant, register_directly
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import CHUNK
 
 AIM_OF_RAW_LIMIT = 1.3

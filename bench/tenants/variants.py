@@ -11,11 +11,11 @@ from pathlib import Path
 from bench.harness.measure import Sample, measure
 from bench.harness.options import REPOSITORY
 from bench.harness.servers import BenchPostgres
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import binaries
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import load_settings
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.local.embedded.postgres import binaries
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 WORKLOAD = Path(__file__).with_name("workload")
@@ -117,7 +117,7 @@ class Psql(TenantsVariant):
         return measure(lambda: self.ask_who_is_behind("head"), self.server)
 
     def ask_who_is_behind(self, digest: str) -> None:
-        query = named_queries("control/queries/tenants.sql")["not_at_head"].replace("%(head)s", f"'{digest}'")
+        query = named_queries("tenants/queries/tenants.sql")["not_at_head"].replace("%(head)s", f"'{digest}'")
         subprocess.run([*self._psql(), "-c", query], check=True, stdout=subprocess.DEVNULL)
 
     def _run_scripts(self, ddl: str) -> Sample:

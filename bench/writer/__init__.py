@@ -26,7 +26,7 @@ from bench.writer.databases import Source, source_of_deletions, source_of_events
 from bench.writer.rehearsal import rehearse
 from bench.writer.tasks import Task
 from bench.writer.variants import DAEMON, LIMIT, ONE_COMMIT_PER_EVENT, Variant, rehearsal_file
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
 from streaming import contact_deletion, writer
 
 SKEW = 1.0

@@ -11,17 +11,17 @@ import psycopg
 from psycopg import sql
 
 from bench.harness.servers import BenchPostgres
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.devices.events import decode_event
-from clientmgr.devices.load import LoadConfig, generate
+from clientmgr.contracts import topics
+from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.store import apply_events
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings, load_settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.local.load.traffic import LoadConfig, generate
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from streaming import topics
 
 Item = TypeVar("Item")
 

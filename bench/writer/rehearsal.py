@@ -14,11 +14,11 @@ from typing import Any, cast
 from psycopg import AsyncConnection, AsyncCursor
 
 from bench.writer.databases import Source, settings_for
+from clientmgr.base.database import Database
 from clientmgr.broker.interface import Batch, Handler, Outcome
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from streaming import daemon as daemons
-from streaming.daemon import Daemon, Services, consume_on
+from streaming.runtime import daemon as daemons
+from streaming.runtime.daemon import Daemon, Services, consume_on
 
 Statement = tuple[bytes, dict[str, Any]]
 DATABASE = "rehearsal"

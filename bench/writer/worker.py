@@ -20,12 +20,12 @@ import uvloop
 from bench.writer.databases import settings_for
 from bench.writer.rehearsal import NotedBatch, read_lanes
 from bench.writer.tasks import Report, Task
+from clientmgr.base.database import Database, Role
 from clientmgr.broker.interface import Batch, Handler, Outcome
-from clientmgr.database import Database, Role
-from clientmgr.devices.events import decode_event
+from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.store import apply_events
 from streaming import contact_deletion, writer
-from streaming.daemon import Daemon, Services, Source, consume_until_stopped
+from streaming.runtime.daemon import Daemon, Services, Source, consume_until_stopped
 
 DAEMONS = {daemon.name: daemon for daemon in (writer.DAEMON, contact_deletion.DAEMON)}
 

@@ -15,6 +15,11 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ErrorKind, InvalidInputError, PermanentError, classify
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
 from clientmgr.broker.metrics import PUBLISHED
 from clientmgr.broker.postgres import topics
@@ -22,11 +27,6 @@ from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.client import PubSubClient, is_transient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
-from clientmgr.database import Database, Role
-from clientmgr.errors import ErrorKind, InvalidInputError, PermanentError, classify
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
 
 log = get_logger(__name__)
 

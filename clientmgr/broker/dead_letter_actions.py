@@ -10,9 +10,9 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from clientmgr.audit import AuditEntry, AuditLogger, chain_of
+from clientmgr.audit.log import AuditEntry, AuditLogger, chain_of
+from clientmgr.base.settings import Settings
 from clientmgr.broker.dead_letters import QUERIES, DeadLetter, Selection, as_counted, counts, over_matching
-from clientmgr.settings import Settings
 
 LETTERS_A_TRANSACTION = 500
 

@@ -12,7 +12,7 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/dead_letters.sql")
 

@@ -11,13 +11,13 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
 
-from clientmgr.audit import AuditEntry, AuditLogger, chain_of
+from clientmgr.audit.log import AuditEntry, AuditLogger, chain_of
+from clientmgr.base.errors import InvalidInputError, PermanentError
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import append
-from clientmgr.devices import topics
-from clientmgr.errors import InvalidInputError, PermanentError
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
+from clientmgr.contracts import topics
 
 QUERIES = named_queries("broker/queries/error_topics.sql")
 

@@ -1,9 +1,9 @@
 """Opens the transport that the settings name. Whoever gets a broker from here can't tell which it is."""
 
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Broker
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from clientmgr.settings import Settings
 
 
 def open_broker(settings: Settings, database: Database) -> Broker:

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 from psycopg import AsyncConnection
 
-from clientmgr.errors import InvalidInputError
+from clientmgr.base.errors import InvalidInputError
 
 MAX_ATTRIBUTES = 100
 MAX_ATTRIBUTE_KEY_BYTES = 256

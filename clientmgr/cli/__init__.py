@@ -4,7 +4,6 @@ Exit codes: 0 done; 1 the work failed, in part or whole, or a check found someth
 3 a server can't be reached or started; 130 interrupted.
 """
 
-import importlib.metadata
 import os
 import re
 import sys
@@ -12,22 +11,26 @@ import sys
 import psycopg
 import typer
 
+from clientmgr.base.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 from clientmgr.cli import (
     audit,
     config,
     dagster,
+    dashboard,
+    device_mapper,
     devices,
     dlq,
     flippers,
+    live,
     load,
     messages,
+    run,
     services,
     stack,
     tenants,
     topics,
 )
 from clientmgr.cli.output import fail
-from clientmgr.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -46,8 +49,10 @@ stack.register(app)
 config.register(app)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(audit.app, name="audit")
-for group in importlib.metadata.entry_points(group="clientmgr.commands"):
-    app.add_typer(group.load(), name=group.name)
+app.add_typer(dashboard.app, name="dashboard")
+app.add_typer(device_mapper.app, name="device-mapper")
+app.add_typer(live.app, name="live")
+app.add_typer(run.app, name="run")
 messages.register(app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")

@@ -6,12 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
-from clientmgr.audit import PLATFORM, AuditLogger, read_log
-from clientmgr.audit_verification import verify as verify_log
+from clientmgr.audit.log import PLATFORM, AuditLogger, read_log
+from clientmgr.audit.verification import verify as verify_log
+from clientmgr.base.customer_ids import parse_customer_id
+from clientmgr.base.database import Role
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
 from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
-from clientmgr.database import Role
-from clientmgr.tenants.names import parse_customer_id
 
 app = typer.Typer(help="The audit log: list and verify.", no_args_is_help=True)
 

@@ -2,9 +2,9 @@
 
 import typer
 
+from clientmgr.base.settings import load_settings
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import load_settings
+from clientmgr.operations.migrations import migrate_database
 
 
 def register(app: typer.Typer) -> None:

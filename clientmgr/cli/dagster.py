@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import typer
 
-from clientmgr.embedded.stack import attach
-from clientmgr.processes.programs import dagster_environment, dagster_programs, prepare_dagster_storage
-from clientmgr.settings import load_settings
+from clientmgr.base.data_folder import attach
+from clientmgr.base.settings import load_settings
+from clientmgr.local.processes.programs import dagster_environment, dagster_programs, prepare_dagster_storage
 
 app = typer.Typer(help="Dagster's webserver and daemon in the foreground, each by itself.", no_args_is_help=True)
 

@@ -3,11 +3,11 @@
 from dataclasses import asdict
 from typing import Any
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.cli.output import console, show_rows
 from clientmgr.devices.explanation import explain, time_of
 from clientmgr.devices.lookup import KnownDevice, StoredDevice
 from clientmgr.devices.state import INFO_FIELDS
-from clientmgr.tenants.names import CustomerId
 
 
 def as_row(device: StoredDevice) -> dict[str, Any]:

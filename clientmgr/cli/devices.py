@@ -6,7 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from clientmgr.audit import AuditEntry, AuditLogger
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError, InvalidInputError
+from clientmgr.base.settings import Settings
 from clientmgr.cli.device_export import EXPORTERS, opened_output
 from clientmgr.cli.device_output import as_object, as_row, show_device
 from clientmgr.cli.output import (
@@ -20,13 +24,9 @@ from clientmgr.cli.output import (
     progress_bar,
     show_rows,
 )
-from clientmgr.database import Database, Role
 from clientmgr.devices.explanation import time_of
 from clientmgr.devices.lookup import DeviceLookup, StoredDevice
 from clientmgr.devices.revealing import revealed
-from clientmgr.errors import ClientManagerError, InvalidInputError
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, parse_customer_id
 
 app = typer.Typer(help="Devices: show one, find some, export all.", no_args_is_help=True)
 

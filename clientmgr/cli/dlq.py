@@ -8,7 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from clientmgr.audit import AuditLogger
+from clientmgr.audit.log import AuditLogger
+from clientmgr.base.database import Role
+from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import (
     DeadLetter,
@@ -34,9 +36,7 @@ from clientmgr.cli.output import (
     show_record,
     show_rows,
 )
-from clientmgr.database import Role
 from clientmgr.devices.masking import masked_data
-from clientmgr.errors import InvalidInputError, PermanentError
 
 app = typer.Typer(help="Messages that could not be handled: list, show, replay, drop.", no_args_is_help=True)
 

@@ -8,9 +8,9 @@ from typing import Annotated, Concatenate
 
 import typer
 
+from clientmgr.base.customer_ids import parse_customer_id
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.dead_letters import Selection, State
-from clientmgr.errors import InvalidInputError
-from clientmgr.tenants.names import parse_customer_id
 
 _AGO = re.compile(r"([0-9]{1,5})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}

@@ -5,11 +5,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from clientmgr.audit import AuditLogger
+from clientmgr.audit.log import AuditLogger
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.base.database import Role
 from clientmgr.cli.output import JsonOption, actor, console, open_database, show_rows
-from clientmgr.database import Role
-from clientmgr.flippers import Flipper, list_settings, set_flipper, unset_flipper
-from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.tenants.flippers import Flipper, list_settings, set_flipper, unset_flipper
 
 app = typer.Typer(help="Switches for running daemons: list, set, unset.", no_args_is_help=True)
 

@@ -13,15 +13,15 @@ from typing import Annotated
 import msgspec
 import typer
 
+from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.base.database import Role
+from clientmgr.base.errors import ClientManagerError, InvalidInputError
+from clientmgr.base.logs import get_logger, logs_as_json
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.cli.output import JsonOption, console, log_failures, open_database, print_json, progress_bar
-from clientmgr.database import Role
-from clientmgr.devices.load import LoadConfig, LoadItem, generate
-from clientmgr.errors import ClientManagerError, InvalidInputError
-from clientmgr.logs import get_logger, logs_as_json
-from clientmgr.processes.async_main import run_until_stopped
-from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.local.load.traffic import LoadConfig, LoadItem, generate
 from clientmgr.tenants.registry import TenantStatus, list_tenants
 
 log = get_logger(__name__)

@@ -14,9 +14,9 @@ from typing import IO, Any
 
 import msgspec
 
+from clientmgr.base.customer_ids import parse_customer_id
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import Message, check_publishable
-from clientmgr.errors import InvalidInputError
-from clientmgr.tenants.names import parse_customer_id
 
 IN_MEMORY_BYTES = 16 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"

@@ -9,16 +9,16 @@ from typing import Annotated
 
 import typer
 
+from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.errors import ClientManagerError, InvalidInputError, PermanentError, SettingsError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
-from clientmgr.broker.following import follow
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.broker.postgres.publish import UnknownTopicError
+from clientmgr.broker.tailing import follow
 from clientmgr.cli.message_input import MessageForm, opened, parse_attributes
 from clientmgr.cli.message_output import json_line, text_line
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, progress_bar
-from clientmgr.errors import ClientManagerError, InvalidInputError, PermanentError, SettingsError
-from clientmgr.processes.async_main import run_until_stopped
-from clientmgr.settings import Settings
 
 MESSAGES_A_CHUNK = 1000
 BYTES_A_CHUNK = 8 * 1024 * 1024

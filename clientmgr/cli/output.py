@@ -14,10 +14,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from clientmgr.database import Database
-from clientmgr.embedded.stack import attach
-from clientmgr.logs import configure_logging, get_logger
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.data_folder import attach
+from clientmgr.base.database import Database
+from clientmgr.base.logs import configure_logging, get_logger
+from clientmgr.base.settings import Settings, load_settings
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 RevealOption = Annotated[

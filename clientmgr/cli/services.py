@@ -6,13 +6,13 @@ from typing import Annotated, Any
 
 import typer
 
+from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.data_folder import attach
+from clientmgr.base.database import Database
+from clientmgr.base.logs import configure_logging, get_logger, logs_as_json
+from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.cli.output import log_failures
-from clientmgr.database import Database
-from clientmgr.embedded.stack import attach
-from clientmgr.logs import configure_logging, get_logger, logs_as_json
-from clientmgr.metrics import serve_metrics
-from clientmgr.processes.async_main import run_until_stopped
-from clientmgr.settings import Settings, load_settings
 
 log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ def pubsub_gateway(
     from clientmgr.broker.gateway.server import serve
 
     # Its gauges are of the system as a whole: in any other process they would stand at 0 and say that all is well.
-    from clientmgr.broker.upkeep import keep_up
+    from clientmgr.operations.maintenance import keep_up
 
     def on_ready(chosen_port: int) -> None:
         if not quiet:

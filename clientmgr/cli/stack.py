@@ -6,10 +6,13 @@ from collections.abc import Sequence
 import typer
 from rich.panel import Panel
 
+from clientmgr.base.hiding import hide_password
+from clientmgr.base.logs import configure_logging, logs_as_json
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.cli.output import console, log_failures
 from clientmgr.cli.services import gateway_address
-from clientmgr.dashboard.exposure import ensure_not_open_to_others
-from clientmgr.demo import (
+from clientmgr.contracts import topics
+from clientmgr.local.demo.scenario import (
     BUSY,
     DEMO_CUSTOMERS,
     FLEET,
@@ -19,11 +22,9 @@ from clientmgr.demo import (
     open_to_all,
     some_contact,
 )
-from clientmgr.devices import topics
-from clientmgr.hiding import hide_password
-from clientmgr.logs import configure_logging, logs_as_json
-from clientmgr.processes.system import run_system, stop_on_signals, ui_url
-from clientmgr.settings import Settings, load_settings
+from clientmgr.local.processes.system import run_system, stop_on_signals
+from clientmgr.operations.dagster_addresses import ui_url
+from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
 
 
 def register(app: typer.Typer) -> None:
@@ -40,7 +41,7 @@ def up() -> None:
 
 def demo() -> None:
     """Run everything as `up` does, with three tenants and devices that never rest. Ctrl-C stops it; the data stays."""
-    from clientmgr.demo_night import FirstNight  # what it needs is of no use to any other command
+    from clientmgr.local.demo.nightly_jobs import FirstNight  # what it needs is of no use to any other command
 
     settings = open_to_all(_settings())
     title = f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}"

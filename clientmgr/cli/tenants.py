@@ -6,6 +6,9 @@ from typing import Annotated, Any
 
 import typer
 
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id, schema_name
+from clientmgr.base.database import Role
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.cli.output import (
     JsonOption,
     YesOption,
@@ -17,9 +20,6 @@ from clientmgr.cli.output import (
     show_record,
     show_rows,
 )
-from clientmgr.database import Role
-from clientmgr.errors import InvalidInputError
-from clientmgr.tenants.names import CustomerId, parse_customer_id, schema_name
 from clientmgr.tenants.reconciliation import Reconciler
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
 from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager

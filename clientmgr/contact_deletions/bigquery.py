@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from clientmgr.errors import SettingsError
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import Settings
 
 if TYPE_CHECKING:
     from google.cloud import bigquery, bigquery_storage

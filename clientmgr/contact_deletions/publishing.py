@@ -13,14 +13,14 @@ from typing import Any
 import msgspec
 from psycopg import AsyncConnection, Connection
 
-from clientmgr.arrays import bigint_array
+from clientmgr.base.arrays import bigint_array
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Broker, Message
-from clientmgr.database import Database, Role
-from clientmgr.devices.topics import CONTACT_DELETION
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId
+from clientmgr.contracts.topics import CONTACT_DELETION
 
-_QUERIES = named_queries("batch/queries/contact_deletions.sql")
+_QUERIES = named_queries("contact_deletions/queries/contact_deletions.sql")
 _NAMESPACE = uuid.UUID("5f9c3a52-6a3e-4d0c-9b43-0d6f6a2c6f11")
 MESSAGES_A_TRANSACTION = 10_000
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, Struct
 
-from clientmgr.devices.events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload, WebPush
+from clientmgr.contracts.device_events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload, WebPush
+from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.state import (
     INFO_FIELDS,
     NO_DIGEST,
@@ -18,7 +19,6 @@ from clientmgr.devices.state import (
     TokenFacet,
     TokenKey,
     merge,
-    token_digest,
 )
 
 

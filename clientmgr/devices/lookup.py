@@ -8,10 +8,10 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import dict_row
 
+from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.masking import mask
-from clientmgr.devices.state import token_digest
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 
 EXPORT_ROWS_AT_ONCE = 5000

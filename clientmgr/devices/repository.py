@@ -9,11 +9,11 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
-from clientmgr.arrays import bigint_array, text_array
+from clientmgr.base.arrays import bigint_array, text_array
+from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact, Told
 from clientmgr.devices.state import INFO_FIELDS
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema
 
 _QUERIES = named_queries("tenant/queries/contact_devices.sql")
 TOKEN_FIELDS = ("provider", "push_token", "push_token_kind", "push_token_status", "web_push")

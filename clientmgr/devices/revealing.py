@@ -2,9 +2,9 @@
 
 import hashlib
 
-from clientmgr.audit import AuditEntry
+from clientmgr.audit.log import AuditEntry
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.devices.lookup import StoredDevice
-from clientmgr.tenants.names import CustomerId
 
 
 def revealed(customer_id: CustomerId, device: StoredDevice, *, actor: str, command: str) -> AuditEntry:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from clientmgr.arrays import bigint_array, bytea_array, text_array
+from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.devices.fold import Claim
 from clientmgr.devices.state import (
     INFO_FIELDS,

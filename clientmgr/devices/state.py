@@ -5,7 +5,6 @@ the greater value, so that the same events always leave the same state. `merge` 
 idempotent, and tests hold it to that.
 """
 
-import hashlib
 from decimal import Decimal
 from typing import Any, NamedTuple
 
@@ -88,11 +87,6 @@ class DeviceState(Struct, gc=False):
     contact: ContactFacet = _NO_CONTACT
     last_seen: int = 0
     """The newest event that is not a deletion. A device is there while this is above its tombstone."""
-
-
-def token_digest(text: str) -> bytes:
-    """What a token is known by: its own digest, or that of a web push subscription's endpoint."""
-    return hashlib.sha256(text.encode()).digest()
 
 
 def merge(left: DeviceState, right: DeviceState) -> DeviceState:

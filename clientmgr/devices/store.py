@@ -13,9 +13,13 @@ import msgspec
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
-from clientmgr.arrays import bigint_array, bytea_array, text_array
+from clientmgr.base.arrays import bigint_array, bytea_array, text_array
+from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.portions import portions
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.device_events import DecodedEvent
+from clientmgr.contracts.verdicts import Verdict
 from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
-from clientmgr.devices.events import DecodedEvent
 from clientmgr.devices.fold import Claim, TenantChanges, Touched, fold, touched_by
 from clientmgr.devices.rows import (
     LAST_SEEN,
@@ -27,9 +31,6 @@ from clientmgr.devices.rows import (
     token_columns,
 )
 from clientmgr.devices.state import DeviceKey, TokenKey
-from clientmgr.portions import portions
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema
 
 DEVICES_AT_ONCE = 64
 """In one statement."""
@@ -128,17 +129,6 @@ async def _delete_devices_until(
             sent[customer_id] = await _send(connection, queries["delete_devices_until"], columns)
             await connection.execute(queries["upsert_device_tombstones"], columns)
     return {customer_id: {DeviceKey(*row) for row in await rows.fetchall()} for customer_id, rows in sent.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a provider said of a device's token."""
-
-    application_code: str
-    client_id: str
-    token_digest: bytes
-    status: str
-    occurred_at: int
 
 
 async def apply_verdicts(connection: AsyncConnection[Any], customer_id: CustomerId, verdicts: Sequence[Verdict]) -> int:

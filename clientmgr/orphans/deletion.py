@@ -11,21 +11,21 @@ import psycopg
 from psycopg import Connection
 from psycopg_pool import ConnectionPool
 
-from clientmgr.arrays import text_array
-from clientmgr.audit import AuditEntry, AuditLogger
-from clientmgr.database import Database, Role
-from clientmgr.errors import ClientManagerError, is_permanent
-from clientmgr.logs import get_logger
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.arrays import text_array
+from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError, is_permanent
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.orphans.exclusions import is_excluded
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 
 log = get_logger(__name__)
 
-_QUERIES = named_queries("batch/queries/orphans.sql")
+_QUERIES = named_queries("orphans/queries/orphans.sql")
 ACTION = "orphans.delete"
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from clientmgr.audit import AuditEntry, AuditLogger
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.tenants.registry import require_customer
 
-_QUERIES = named_queries("control/queries/orphan_exclusions.sql")
+_QUERIES = named_queries("orphans/queries/exclusions.sql")
 
 
 @dataclass(frozen=True, slots=True)

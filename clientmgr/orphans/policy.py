@@ -4,8 +4,8 @@ import enum
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.base.settings import Settings
 
 
 class Outcome(enum.StrEnum):

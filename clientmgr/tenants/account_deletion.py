@@ -12,21 +12,22 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from clientmgr.audit import AuditEntry, AuditLogger, Detail
-from clientmgr.errors import TransientError
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants import belongings
-from clientmgr.tenants.announcing import Announcer
-from clientmgr.tenants.names import CustomerId, quoted_schema, schema_name
+from clientmgr.audit.log import AuditEntry, AuditLogger, Detail
+from clientmgr.base.customer_ids import CustomerId, quoted_schema, schema_name
+from clientmgr.base.errors import TransientError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.lifecycle import TenantRequest
+from clientmgr.tenants import customer_data
+from clientmgr.tenants.cache_invalidation import Announcer
 from clientmgr.tenants.registry import TenantStatus, lock_tenants
+from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, TenantResult, explain
-from clientmgr.tenants.wishes import Request, Wish, record_requests
 
 log = get_logger(__name__)
 
-_QUERIES = named_queries("control/queries/tenants.sql")
+_QUERIES = named_queries("tenants/queries/tenants.sql")
 
 ACTION = "account.delete"
 
@@ -58,7 +59,7 @@ class AccountDeletion:
         self._announcer = announcer
         self._connect = connect
 
-    def run(self, request: Request, *, on_step: OnStep, release: Release) -> TenantResult:
+    def run(self, request: TenantRequest, *, on_step: OnStep, release: Release) -> TenantResult:
         """Delete, or go on with a deletion; absent is a result too, and so is a newer request that says otherwise."""
         customer = request.customer_id
         with self._connect() as connection:
@@ -75,7 +76,7 @@ class AccountDeletion:
                     return result
                 on_step(Step.DROPPED)
                 # After the rows: whoever fills a cache from now on finds nothing to fill it with.
-                belongings.remove_cached(self._settings, customer)
+                customer_data.remove_cached(self._settings, customer)
                 on_step(Step.UNCACHED)
                 release(customer)
                 on_step(Step.RELEASED)
@@ -88,11 +89,11 @@ class AccountDeletion:
                 return TenantResult(customer, Change.FAILED, error=explain(error))
         return result
 
-    def _intend(self, connection: Connection[Any], request: Request) -> bool:
+    def _intend(self, connection: Connection[Any], request: TenantRequest) -> bool:
         """Note what is wanted. What has begun is finished, also when the customer is wanted back by now."""
         customer = request.customer_id
         with connection.transaction():
-            stands = record_requests(connection, Wish.DELETED, [request])
+            stands = record_requests(connection, RequestedState.DELETED, [request])
             begun = [tenant.status for tenant in lock_tenants(connection, [customer])] == [TenantStatus.DELETING]
             if not stands and not begun:
                 self._record(connection, request, Change.SUPERSEDED)
@@ -101,7 +102,7 @@ class AccountDeletion:
             self._record(connection, request, "intended")
         return True
 
-    def _drop(self, connection: Connection[Any], request: Request) -> TenantResult:
+    def _drop(self, connection: Connection[Any], request: TenantRequest) -> TenantResult:
         customer = request.customer_id
         statuses = [tenant.status for tenant in lock_tenants(connection, [customer])]
         if statuses and statuses[0] not in (TenantStatus.DELETING, TenantStatus.DELETED):
@@ -109,7 +110,7 @@ class AccountDeletion:
             self._record(connection, request, Change.SUPERSEDED)
             return TenantResult(customer, Change.SUPERSEDED)
         rows_deleted = drop_schema(connection, customer)
-        removed = belongings.remove_rows(connection, customer)
+        removed = customer_data.remove_rows(connection, customer)
         connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer})
         change = Change.ALREADY_ABSENT if rows_deleted is None else Change.DROPPED
         self._record(connection, request, change, rows_affected=rows_deleted, **removed)
@@ -118,7 +119,7 @@ class AccountDeletion:
     def _record(
         self,
         connection: Connection[Any],
-        request: Request,
+        request: TenantRequest,
         outcome: str,
         *,
         rows_affected: int | None = None,
@@ -131,7 +132,7 @@ class AccountDeletion:
         )
         self._audit.append(connection, [entry])
 
-    def _record_failure(self, connection: Connection[Any], request: Request, error: Exception) -> None:
+    def _record_failure(self, connection: Connection[Any], request: TenantRequest, error: Exception) -> None:
         """The tenant stays `deleting`; asking again goes on where this ended."""
         own = self._connect if connection.broken else lambda: contextlib.nullcontext(connection)
         try:

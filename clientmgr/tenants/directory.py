@@ -18,11 +18,11 @@ from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.announcing import ENTRY_KEY, ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.tenants.cache_invalidation import ENTRY_KEY, ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
 from clientmgr.tenants.registry import TenantStatus
 
 log = get_logger(__name__)
@@ -38,7 +38,7 @@ _CACHEABLE: dict[str, str | None] = {
     "unknown": None,
 }
 _AS_CACHED = {status: text for text, status in _CACHEABLE.items()}
-_QUERIES = named_queries("control/queries/tenants.sql")
+_QUERIES = named_queries("tenants/queries/tenants.sql")
 
 
 class TenantDirectory:

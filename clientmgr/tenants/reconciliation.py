@@ -14,20 +14,21 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from clientmgr.audit import AuditEntry, AuditLogger
-from clientmgr.database import Database, Role
-from clientmgr.errors import ClientManagerError
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants import belongings
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.lifecycle import TenantRequest
+from clientmgr.tenants import customer_data
 from clientmgr.tenants.account_deletion import Release, drop_schema
-from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.registry import find_tenant
+from clientmgr.tenants.requested_states import RequestedState, lock_requested_state
 from clientmgr.tenants.results import Change, TenantResult, explain
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from clientmgr.tenants.wishes import Request, Wish, lock_wish
 
-_QUERIES = named_queries("lifecycle/queries/drift.sql")
+_QUERIES = named_queries("tenants/queries/drift.sql")
 
 MOST_AT_ONCE = 1000
 
@@ -70,7 +71,7 @@ def find_drift(connection: Connection[Any], *, grace_s: float, most: int = MOST_
     with connection.cursor(row_factory=class_row(Drift)) as cursor:
         found = cursor.execute(_QUERIES["drift"], {"settled": settled, "most": most}).fetchall()
     known = {drift.customer_id for drift in found}
-    for customer in sorted(belongings.deleted_customers_with_rows(connection) - known):
+    for customer in sorted(customer_data.deleted_customers_with_rows(connection) - known):
         found.append(Drift(DriftKind.ROWS_OF_DELETED, customer, None, "written after the deletion"))
     return found[:most]
 
@@ -128,9 +129,9 @@ class Reconciler:
     def _delete(self, drift: Drift) -> Repair:
         return _repair(drift, [self._manager.delete_as_asked(self._request(drift), release=self._release)])
 
-    def _request(self, drift: Drift) -> Request:
+    def _request(self, drift: Drift) -> TenantRequest:
         """As old as what was asked for: whatever was asked since then counts more."""
-        return Request(drift.customer_id, self._actor, drift.asked_at or datetime.fromtimestamp(0, UTC))
+        return TenantRequest(drift.customer_id, self._actor, drift.asked_at or datetime.fromtimestamp(0, UTC))
 
     def _drop_schema_of_nobody(self, drift: Drift) -> Repair:
         """One that is empty goes. One with devices in it stays: nobody asked to have them removed."""
@@ -151,9 +152,9 @@ class Reconciler:
     def _remove_rows(self, drift: Drift) -> Repair:
         with self._database.connect(Role.DDL) as connection:
             # Whoever is wanted back since the rows were found may have written rows that are to stay.
-            if lock_wish(connection, drift.customer_id) is not Wish.DELETED:
+            if lock_requested_state(connection, drift.customer_id) is not RequestedState.DELETED:
                 return Repair(drift, True, Change.SUPERSEDED)
-            removed = belongings.remove_rows(connection, drift.customer_id)
+            removed = customer_data.remove_rows(connection, drift.customer_id)
             self._record(connection, drift, rows_affected=sum(removed.values()))
         return Repair(drift, True, ", ".join(f"{count} rows of {table}" for table, count in removed.items()))
 

@@ -9,11 +9,11 @@ from typing import Any
 from psycopg import Connection
 from psycopg.rows import class_row
 
-from clientmgr.errors import TenantUnavailableError, UnknownTenantError
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import TenantUnavailableError, UnknownTenantError
+from clientmgr.base.sqlfiles import named_queries
 
-_QUERIES = named_queries("control/queries/tenants.sql")
+_QUERIES = named_queries("tenants/queries/tenants.sql")
 
 
 class TenantStatus(enum.StrEnum):

@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
 
 
 class Change(enum.StrEnum):

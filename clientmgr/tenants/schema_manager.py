@@ -10,23 +10,24 @@ from typing import Any
 import psycopg
 from psycopg import Connection
 
-from clientmgr.audit import AuditEntry, AuditLogger
-from clientmgr.database import Database, Role
-from clientmgr.errors import ClientManagerError, MigrationError, TransientError
-from clientmgr.migrations import pending
-from clientmgr.portions import portions
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError, MigrationError, TransientError
+from clientmgr.base.migrations import pending
+from clientmgr.base.portions import portions
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
-from clientmgr.tenants.announcing import Announcer, RedisAnnouncer
-from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
+from clientmgr.tenants.cache_invalidation import Announcer, RedisAnnouncer
 from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
+from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
-from clientmgr.tenants.wishes import Request, Wish, record_requests
 
 __all__ = ["Change", "TenantResult", "TenantSchemaManager"]
 
-_QUERIES = named_queries("control/queries/tenants.sql")
+_QUERIES = named_queries("tenants/queries/tenants.sql")
 
 # Tenants a transaction. A small change costs less than its commit and its rows in the registry and the audit log, so
 # these are shared (`python -m bench tenants` measures it); more than this gains little and holds locks longer.
@@ -72,11 +73,11 @@ class TenantSchemaManager:
         self, customer_ids: Iterable[object], *, actor: str, on_result: OnResult | None = None
     ) -> list[TenantResult]:
         """Register customers and create their schemas. Already active ones are left as they are (or migrated)."""
-        requests = [Request(parse_customer_id(customer_id), actor) for customer_id in customer_ids]
+        requests = [TenantRequest(parse_customer_id(customer_id), actor) for customer_id in customer_ids]
         wanted = sorted(self.register(requests))
         return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
-    def register(self, requests: Sequence[Request]) -> set[CustomerId]:
+    def register(self, requests: Sequence[TenantRequest]) -> set[CustomerId]:
         """Note that these customers are wanted, without creating anything. Returns those who are, as far as is known.
 
         A customer for whom something newer was asked is not among them. One whose deletion is under way is; it stays
@@ -84,20 +85,20 @@ class TenantSchemaManager:
         """
         with self._connect() as connection, connection.transaction():
             self._ensure_files_unedited(connection)
-            wanted = record_requests(connection, Wish.ACTIVE, requests)
+            wanted = record_requests(connection, RequestedState.ACTIVE, requests)
             connection.execute(_QUERIES["register"], {"customer_ids": sorted(wanted)})
         if wanted:
             # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
             self._announcer.announce_change()
         return wanted
 
-    def note_deletions(self, requests: Sequence[Request]) -> None:
+    def note_deletions(self, requests: Sequence[TenantRequest]) -> None:
         """Note that these customers are to be deleted, without deleting anything.
 
         Whatever becomes of those who set out to do it, the reconciler knows of it from here on.
         """
         with self._connect() as connection, connection.transaction():
-            record_requests(connection, Wish.DELETED, requests)
+            record_requests(connection, RequestedState.DELETED, requests)
 
     def migrate(
         self,
@@ -160,10 +161,12 @@ class TenantSchemaManager:
         release: Release = lambda _: None,
     ) -> TenantResult:
         """Delete a customer's account, see `account_deletion`: a person's wish, which counts from now on."""
-        return self.delete_as_asked(Request(parse_customer_id(customer_id), actor), on_step=on_step, release=release)
+        return self.delete_as_asked(
+            TenantRequest(parse_customer_id(customer_id), actor), on_step=on_step, release=release
+        )
 
     def delete_as_asked(
-        self, request: Request, *, on_step: OnStep = lambda _: None, release: Release = lambda _: None
+        self, request: TenantRequest, *, on_step: OnStep = lambda _: None, release: Release = lambda _: None
     ) -> TenantResult:
         """`delete` for a request that was made at a certain moment, unless a newer one says otherwise."""
         return self._deletion.run(request, on_step=on_step, release=release)

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.partitions import tenants_partitions
 
 GROUP = "sources"
 

@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.contact_deletions.bigquery import BigQueryAccess, Position, page_table
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.spark.bigquery_source import read_bigquery
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
 

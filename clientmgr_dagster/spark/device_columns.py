@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
     Not,
 )
 
-from clientmgr.errors import InvalidInputError
+from clientmgr.base.errors import InvalidInputError
 
 CUSTOMER: Final = "customer_id"
 ERROR: Final = "error"

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from pyspark.sql import DataFrame, SparkSession
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.device_columns import schema_of
 from clientmgr_dagster.spark.jdbc import read_devices_by_jdbc
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants

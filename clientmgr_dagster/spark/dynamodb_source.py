@@ -15,9 +15,9 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from clientmgr.dashboard.sync import Smallest, fields_of_item, sample_hash
-from clientmgr.devices.dynamodb import DynamoDbAccess
-from clientmgr.tenants.names import CustomerId, parse_customer_id
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
+from clientmgr.tenant_metrics.sync import Smallest, fields_of_item, sample_hash
 from clientmgr_dagster.spark.registration import register_once
 
 FORMAT = "clientmgr_dynamodb"

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame, SparkSession
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.device_columns import CUSTOMER, ERROR, select_list
 
 DRIVER = "org.postgresql.Driver"

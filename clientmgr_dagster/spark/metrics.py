@@ -9,9 +9,9 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark import sync
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results

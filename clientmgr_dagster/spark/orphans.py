@@ -6,9 +6,9 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # as everybody calls it
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.device_columns import ERROR
 from clientmgr_dagster.spark.devices import read_devices
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results

@@ -8,7 +8,7 @@ import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
 
 PAGES_A_SLICE = 16_384
 """128 MB: some seconds of reading."""

@@ -19,16 +19,15 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from clientmgr.batch_failures import record_failures
-from clientmgr.errors import InvalidInputError, TransientError
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.errors import InvalidInputError, TransientError
+from clientmgr.base.sqlfiles import named_queries, result_tables
+from clientmgr.operations.batch_failures import record_failures
 from clientmgr_dagster.spark.adbc import arrow_connection
 from clientmgr_dagster.spark.device_columns import CUSTOMER, ERROR
 from clientmgr_dagster.spark.registration import register_once
 
 FORMAT = "clientmgr_results"
 CONTROL_SCHEMA = "clientmgr"
-TARGETS = ("orphan_candidates", "deleted_contacts", "dashboard_tenant_metrics")
 
 
 @dataclass(frozen=True)
@@ -41,8 +40,8 @@ class ResultWrite:
     customers: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        if self.target not in TARGETS:
-            raise InvalidInputError("target", f"one of {', '.join(TARGETS)}", self.target)
+        if self.target not in result_tables():
+            raise InvalidInputError("target", f"one of {', '.join(result_tables())}", self.target)
 
     def options(self) -> dict[str, str]:
         customers = ",".join(map(str, self.customers))
@@ -151,5 +150,5 @@ def _move(connection: Connection[Any], write: ResultWrite, attempts: list[Attemp
 
 
 def _queries(write: ResultWrite) -> Mapping[str, str]:
-    """`sql/batch/queries/<target>.sql`: staged, clear (where results are replaced), move, forget."""
-    return named_queries(f"batch/queries/{write.target}.sql")
+    """`sql/<package>/results/<target>.sql`: staged, clear (where results are replaced), move, forget."""
+    return named_queries(result_tables()[write.target])

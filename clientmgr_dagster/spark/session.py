@@ -8,8 +8,8 @@ from dagster_pyspark import LazyPySparkResource
 from pydantic import Field
 from pyspark.sql import SparkSession
 
-from clientmgr.embedded.java import spark_environment
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.java import spark_environment
+from clientmgr.base.settings import Settings, load_settings
 
 APP_NAME = "client-manager"
 # What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.

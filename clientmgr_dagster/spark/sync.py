@@ -8,11 +8,11 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from clientmgr.dashboard.sync import DIFFERENT, MISSING_IN_DYNAMODB, MISSING_IN_POSTGRES, Sampled, compare
-from clientmgr.database import Database
-from clientmgr.devices.dynamodb import DynamoDbAccess
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
+from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
+from clientmgr.tenant_metrics.sync import DIFFERENT, MISSING_IN_DYNAMODB, MISSING_IN_POSTGRES, Sampled, compare
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.dynamodb_source import DeviceScan, read_dynamodb
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants

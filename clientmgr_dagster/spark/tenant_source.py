@@ -20,8 +20,8 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from clientmgr.sqlfiles import named_queries
-from clientmgr.tenants.names import CustomerId, in_schema, parse_customer_id, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr_dagster.spark import device_columns
 from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan

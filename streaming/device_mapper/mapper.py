@@ -13,24 +13,24 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import classify
+from clientmgr.base.logs import get_logger
+from clientmgr.base.portions import portions as in_portions
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
-from clientmgr.devices.events import InvalidMessageError
-from clientmgr.devices.manager import DeviceManager
-from clientmgr.errors import classify
-from clientmgr.flippers import FlipperCache
-from clientmgr.logs import get_logger
-from clientmgr.portions import portions as in_portions
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
-from streaming.daemon import Daemon, Services, Source
-from streaming.device_mapper import metrics
-from streaming.device_mapper.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
-from streaming.device_mapper.mapping import Mapped, MessageMapper, distinct
-from streaming.device_mapper.messages import Recipient, decode_message
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
-from streaming.failures import error_attributes, pass_on
-from streaming.retrying import settle_failures
-from streaming.tenant_batches import Failures, TenantBatches, Work
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.sending import Recipient, decode_message
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
+from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.sending import metrics
+from clientmgr.sending.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
+from clientmgr.sending.mapping import Mapped, MessageMapper, distinct
+from clientmgr.tenants.flippers import FlipperCache
+from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.failures import error_attributes, pass_on
+from streaming.runtime.retrying import settle_failures
+from streaming.runtime.tenant_batches import Failures, TenantBatches, Work
 
 log = get_logger(__name__)
 
@@ -66,7 +66,7 @@ class Portion:
 class DeviceMapper:
     """Handles batches of one `sending-<batch|tx>-devicemapper-<dg>`."""
 
-    def __init__(self, services: Services, topics: Topics) -> None:
+    def __init__(self, services: Services, topics: DeviceMapperTopics) -> None:
         settings = services.settings
         self._settings = settings
         self._type = topics.sending_type
@@ -211,10 +211,10 @@ def portions(jobs: Sequence[Job]) -> Iterator[Portion]:
 
 
 def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome:
-    return pass_on(batch, message, ERRORS, error_attributes(error), error)
+    return pass_on(batch, message, DEVICE_MAPPER_ERRORS, error_attributes(error), error)
 
 
-def daemon(topics: Topics) -> Daemon:
+def daemon(topics: DeviceMapperTopics) -> Daemon:
     """The mapper of one type of traffic and one delivery group."""
 
     def sources(services: Services) -> list[Source]:
@@ -224,7 +224,7 @@ def daemon(topics: Topics) -> Daemon:
     return Daemon(
         f"device-mapper-{topics.sending_type}",
         sources,
-        publishes_to=(*topics.outputs.values(), NOT_SENT, ERRORS),
+        publishes_to=(*topics.outputs.values(), NOT_SENT, DEVICE_MAPPER_ERRORS),
     )
 
 

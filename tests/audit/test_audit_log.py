@@ -7,10 +7,10 @@ from typing import Any
 import psycopg
 import pytest
 
-from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger, read_log
-from clientmgr.audit_verification import Finding, verify
-from clientmgr.database import Database, Role
-from clientmgr.errors import SettingsError
+from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger, read_log
+from clientmgr.audit.verification import Finding, verify
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import SettingsError
 
 LOGGER = AuditLogger(b"test-key")
 

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Broker
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.transport import PubSubBroker
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
 
 OpenBroker = Callable[[Database, Settings], AbstractAsyncContextManager[Broker]]
 

@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 from google.pubsub_v1.types import Subscription, Topic
 
+from clientmgr.base.database import Database
+from clientmgr.base.errors import InvalidInputError, PermanentError
+from clientmgr.base.settings import Settings
 from clientmgr.broker import bridge
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import to_proto
-from clientmgr.database import Database
-from clientmgr.errors import InvalidInputError, PermanentError
-from clientmgr.settings import Settings
 from tests.broker.recording import until
 
 pytestmark = pytest.mark.anyio

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.errors import InvalidInputError, PermanentError, TransientError
 from clientmgr.broker.interface import (
     DONE,
     Batch,
@@ -19,7 +20,6 @@ from clientmgr.broker.interface import (
     ReceivedMessage,
     Retry,
 )
-from clientmgr.errors import InvalidInputError, PermanentError, TransientError
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 
 pytestmark = pytest.mark.anyio

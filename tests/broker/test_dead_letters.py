@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from clientmgr.audit import PLATFORM, AuditLogger, read_log
-from clientmgr.audit_verification import verify
+from clientmgr.audit.log import PLATFORM, AuditLogger, read_log
+from clientmgr.audit.verification import verify
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import LetterSummary, Selection, State, as_counted, counts, letters, summaries
 from clientmgr.broker.interface import Dead, Message, Outcome, ReceivedMessage
 from clientmgr.broker.postgres.topics import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings, load_settings
 from tests.broker.conftest import pubsub_on_our_gateway
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from clientmgr.broker.following import follow
+from clientmgr.base.database import Database
 from clientmgr.broker.interface import DONE, Retry
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
+from clientmgr.broker.tailing import follow
 from tests.broker.recording import TOPIC, Recorder, drain, messages, ready, until
 
 pytestmark = pytest.mark.anyio

@@ -7,12 +7,12 @@ from typing import Any
 import psycopg
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import PermanentError, TransientError
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.postgres.topics import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.errors import PermanentError, TransientError
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 
 pytestmark = pytest.mark.anyio

@@ -20,14 +20,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import PermanentError, TransientError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.broker.postgres.topics import TopicNotDrainedError
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.errors import PermanentError, TransientError
-from clientmgr.settings import Settings
 from tests.broker.recording import number_of
 
 T = TypeVar("T")

@@ -8,13 +8,13 @@ from typing import Any
 import psycopg
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import UnknownTopicError, append, append_to_topics, append_transactions
 from clientmgr.broker.postgres.topics import check_messages
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError
-from clientmgr.settings import load_settings
 from tests.broker.recording import TOPIC, drain, message, messages, ready
 
 pytestmark = pytest.mark.anyio

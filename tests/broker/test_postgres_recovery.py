@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Batch, ConsumerOptions
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import load_settings
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.operations.migrations import migrate_database
 from tests.broker.recording import SUBSCRIPTION, TOPIC, drain, message, number_of, ready, until
 from tests.conftest import TEST_TUNING
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Outcome, Retry
 from clientmgr.broker.postgres import retention, topics
 from clientmgr.broker.postgres.lag import LagExport, subscription_lag
@@ -15,8 +17,6 @@ from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import last_offset, read_from
 from clientmgr.broker.postgres.topics import TopicNotDrainedError, drop_group, pass_offsets
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError, PermanentError
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready
 
 pytestmark = pytest.mark.anyio

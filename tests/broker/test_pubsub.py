@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from google.api_core import exceptions
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError, PermanentError, TransientError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
 from clientmgr.broker.postgres.consumption import TransactionEndedError
@@ -18,10 +21,7 @@ from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.transport import PubSubBroker, PubSubUnavailableError
 from clientmgr.broker.pubsub.wire import Delivery
-from clientmgr.database import Database, Role
-from clientmgr.embedded.server import free_port
-from clientmgr.errors import InvalidInputError, PermanentError, TransientError
-from clientmgr.settings import Settings
+from clientmgr.local.embedded.server import free_port
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 from tests.gateway.process import GatewayProcess
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Dead
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.broker.upkeep import keep_up
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
+from clientmgr.operations.maintenance import keep_up
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, messages, ready, until
 
 pytestmark = pytest.mark.anyio

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from clientmgr.base.database import Database
 from clientmgr.cli import main, output
-from clientmgr.database import Database
 
 
 @dataclass(frozen=True)

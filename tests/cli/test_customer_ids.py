@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import migrate_database
+from clientmgr.base.database import Database, Role
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.operations.migrations import migrate_database
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.conftest import _throwaway_database

@@ -6,9 +6,9 @@ from typing import NoReturn
 
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.processes.programs import dagster_programs
-from clientmgr.settings import load_settings
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
+from clientmgr.local.processes.programs import dagster_programs
 from tests.cli.calling import Cli
 
 

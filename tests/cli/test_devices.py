@@ -11,11 +11,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from clientmgr.audit import AuditLogger
-from clientmgr.database import Database, Role
-from clientmgr.devices import topics
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import ensure_database_grants
+from clientmgr.audit.log import AuditLogger
+from clientmgr.base.database import Database, Role
+from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.contracts import topics
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from tests.cli.calling import Cli
 
 T0 = 1_763_248_000_000

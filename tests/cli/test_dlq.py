@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Batch, Dead, Message, Outcome
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.cli.dlq_filters import parse_moment
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError
-from clientmgr.settings import Settings
 from tests.cli.calling import Cli
 
 TOPIC, SUBSCRIPTION = "orders", "orders-reader"

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
+from clientmgr.base.database import Database, Role
 from clientmgr.cli import _control_schema_is_missing
-from clientmgr.database import Database, Role
-from clientmgr.embedded.server import free_port
-from clientmgr.migrations import _ADVISORY_LOCK
+from clientmgr.local.embedded.server import free_port
+from clientmgr.operations.migrations import _ADVISORY_LOCK
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.waiting import eventually

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database, Role
 from clientmgr.cli.load import AT_ONCE, Pace
-from clientmgr.database import Database, Role
-from clientmgr.devices import topics
-from clientmgr.devices.load import OUT_OF_ORDER_MS
+from clientmgr.contracts import topics
+from clientmgr.local.load.traffic import OUT_OF_ORDER_MS
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.waiting import eventually

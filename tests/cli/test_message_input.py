@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.cli.message_input import MessageForm, opened, parse_attributes
-from clientmgr.errors import InvalidInputError
 
 FORM = MessageForm("orders", max_bytes=1000)
 

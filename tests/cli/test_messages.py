@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 from google.pubsub_v1.types import Subscription
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Batch, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.waiting import eventually

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from clientmgr.audit import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.base.database import Database, Role
+from clientmgr.base.hiding import HIDDEN
+from clientmgr.base.settings import Settings
 from clientmgr.cli import output
-from clientmgr.database import Database, Role
-from clientmgr.hiding import HIDDEN
-from clientmgr.settings import Settings
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 

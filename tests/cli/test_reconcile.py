@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 from tests.cli.calling import Cli
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from google.cloud import pubsub_v1
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.server import free_port
+from clientmgr.base.database import Database, Role
+from clientmgr.local.embedded.server import free_port
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.waiting import eventually

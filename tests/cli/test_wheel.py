@@ -13,14 +13,14 @@ REPOSITORY = Path(__file__).parent.parent.parent
 
 WHERE = """
 import json
-from clientmgr.processes.programs import config_file
-from clientmgr.sqlfiles import named_queries, read_migrations, sql_root
+from clientmgr.local.processes.programs import config_file
+from clientmgr.base.sqlfiles import named_queries, read_migrations, sql_root
 
 print(json.dumps({
     "sql": str(sql_root()),
     "control": [migration.name for migration in read_migrations(sql_root() / "control")],
     "tenant": [migration.name for migration in read_migrations(sql_root() / "tenant")],
-    "queries": sorted(named_queries("control/queries/tenants.sql")),
+    "queries": sorted(named_queries("tenants/queries/tenants.sql")),
     "dagster.yaml": str(config_file("dagster.yaml")),
     "workspace.yaml": str(config_file("workspace.yaml")),
 }))

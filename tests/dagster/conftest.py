@@ -6,8 +6,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 

@@ -10,10 +10,10 @@ from typing import Any
 
 import dagster as dg
 
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from clientmgr.settings import Settings
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.resources import TenantsResource
 

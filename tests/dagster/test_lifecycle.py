@@ -6,12 +6,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from clientmgr.audit import AuditLogger
+from clientmgr.audit.log import AuditLogger
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker import dead_letter_actions
 from clientmgr.broker.dead_letters import Selection, summaries
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor

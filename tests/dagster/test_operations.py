@@ -11,19 +11,14 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from clientmgr.broker.daemon_health import READS
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from clientmgr.devices import topics
-from clientmgr.processes.programs import (
-    DAEMONS,
-    DEVICE_MAPPERS,
-    config_file,
-    dagster_database_url,
-    prepare_dagster_storage,
-)
-from clientmgr.settings import Settings
+from clientmgr.contracts import topics
+from clientmgr.local.processes.programs import DAEMONS, DEVICE_MAPPERS, config_file, prepare_dagster_storage
+from clientmgr.operations.daemon_health import READS
+from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification
 from clientmgr_dagster.defs.operations.daemon_health import daemon_health_sensor

@@ -7,12 +7,12 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from clientmgr.database import Database
-from clientmgr.settings import Settings
-from clientmgr.tenants.messages import ACCOUNT_DELETION
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
+from clientmgr.contracts.lifecycle import TenantRequest
+from clientmgr.contracts.topics import ACCOUNT_DELETION
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from clientmgr.tenants.wishes import Request
 from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor
 from clientmgr_dagster.defs.tenancy.reconciliation import (
     next_request,
@@ -47,7 +47,7 @@ def test_a_deletion_that_was_left_half_way_is_finished_with_its_partition(
 def test_an_activation_whose_run_was_lost_is_finished_and_shown_as_materialised(
     rig: Rig, manager: TenantSchemaManager, query: Query
 ) -> None:
-    manager.register([Request(CustomerId(7), "message", datetime.now(UTC))])
+    manager.register([TenantRequest(CustomerId(7), "message", datetime.now(UTC))])
     rig.instance.add_dynamic_partitions("tenants", ["7"])
     query("UPDATE clientmgr.tenants SET updated_at = now() - interval '1 day'")
 
@@ -60,7 +60,7 @@ def test_an_activation_whose_run_was_lost_is_finished_and_shown_as_materialised(
 def test_a_deletion_whose_run_failed_before_it_began_is_done(
     rig: Rig, manager: TenantSchemaManager, query: Query, database: Database, settings: Settings
 ) -> None:
-    manager.register([Request(CustomerId(7), "message", datetime.fromtimestamp(1, UTC))])
+    manager.register([TenantRequest(CustomerId(7), "message", datetime.fromtimestamp(1, UTC))])
     manager.migrate([7], actor="test")
     publish(database, settings, ACCOUNT_DELETION, deletion(7, 2000))
     rig.evaluate(account_deletion_sensor)

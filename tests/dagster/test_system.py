@@ -11,16 +11,17 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.embedded.server import free_port
-from clientmgr.errors import ClientManagerError
-from clientmgr.migrations import ensure_database_grants
-from clientmgr.processes.dagster_runs import ENDED, DagsterRuns
-from clientmgr.processes.programs import dagster_programs, prepare_dagster_storage
-from clientmgr.processes.system import running, ui_url, wait_for_ui
-from clientmgr.settings import Settings, load_settings
-from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.server import free_port
+from clientmgr.local.processes.dagster_runs import ENDED, DagsterRuns
+from clientmgr.local.processes.programs import dagster_programs, prepare_dagster_storage
+from clientmgr.local.processes.system import running, wait_for_ui
+from clientmgr.operations.dagster_addresses import ui_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.conftest import _throwaway_database

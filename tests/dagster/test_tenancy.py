@@ -11,14 +11,14 @@ from dagster._core.definitions.selector import PartitionRangeSelector, Partition
 from dagster._core.execution.api import execute_run  # what Dagster's launcher calls, for a run that was queued
 from dagster._core.execution.backfill import BulkActionStatus, PartitionBackfill  # what the UI stores for a backfill
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import partition_range
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
+from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.resources import TenantsResource
 
 

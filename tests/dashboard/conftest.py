@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.embedded.server import free_port
-from clientmgr.migrations import ensure_database_grants
-from clientmgr.settings import load_settings
-from streaming.dashboard.access.visitors import COOKIE
+from clientmgr.base.database import Database, Role
+from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.settings import load_settings
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.server import free_port
+from clientmgr_dashboard.access.visitors import COOKIE
 from tests.conftest import _throwaway_database
 from tests.dashboard.house import PASSWORDS, House, Visit, furnish, serving, sign_in, write_users
 

@@ -13,19 +13,19 @@ from typing import Any
 
 import httpx
 
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
-from clientmgr.database import Database, Role
-from clientmgr.devices import topics
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.contracts import topics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dashboard.access.users import Role as UserRole
+from clientmgr_dashboard.access.users import user_line
+from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.server import serve_until_stopped
 from streaming import writer
-from streaming.daemon import consume_on
-from streaming.dashboard.access.users import Role as UserRole
-from streaming.dashboard.access.users import user_line
-from streaming.dashboard.access.visitors import COOKIE
-from streaming.dashboard.server import serve_until_stopped
+from streaming.runtime.daemon import consume_on
 from tests.streaming.rig import event
 from tests.waiting import eventually
 

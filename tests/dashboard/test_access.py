@@ -8,14 +8,14 @@ from typing import Any
 import httpx
 import pytest
 
-from clientmgr.dashboard.exposure import ensure_not_open_to_others, is_loopback
-from clientmgr.errors import SettingsError
-from clientmgr.settings import load_settings
-from streaming.dashboard.access import visitors
-from streaming.dashboard.access.sessions import Sessions
-from streaming.dashboard.access.users import Role, Users, is_password, user_line
-from streaming.dashboard.access.visitors import COOKIE
-from streaming.dashboard.operations.table import OPERATIONS
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import load_settings
+from clientmgr_dashboard.access import visitors
+from clientmgr_dashboard.access.exposure import ensure_not_open_to_others, is_loopback
+from clientmgr_dashboard.access.sessions import Sessions
+from clientmgr_dashboard.access.users import Role, Users, is_password, user_line
+from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.operations.table import OPERATIONS
 from tests.cli.calling import Cli
 from tests.dashboard.house import BUSY, PASSWORDS, SECRET, House, Visit, serving, write_users
 from tests.streaming.processes import COMMAND, worker

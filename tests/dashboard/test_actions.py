@@ -6,8 +6,8 @@ from urllib.parse import quote
 
 import pytest
 
-from clientmgr.devices import topics
-from streaming.dashboard.operations import devices
+from clientmgr.contracts import topics
+from clientmgr_dashboard.operations import devices
 from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit, serving
 from tests.streaming.rig import event, read_topic
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.devices import topics
+from clientmgr.contracts import topics
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.dashboard.house import BUSY, CONTACT, QUIET, SECRET, House
 from tests.dashboard.test_pages import ODD, PAGES

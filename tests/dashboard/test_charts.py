@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from streaming.dashboard import charts
+from clientmgr_dashboard import charts
 from tests.dashboard.house import MISCHIEF
 
 START = datetime(2026, 1, 1, tzinfo=UTC)

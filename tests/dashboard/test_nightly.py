@@ -4,8 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clientmgr.dashboard.nightly import NightlyWork, nightly_work
-from clientmgr.database import Role
+from clientmgr.base.database import Role
+from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
 from tests.dashboard.house import QUIET, House, Visit, serving
 
 WAITED = timedelta(days=3)

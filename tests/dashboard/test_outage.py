@@ -6,17 +6,17 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from clientmgr.settings import Settings, load_settings
-from streaming.dashboard import desk
-from streaming.dashboard.access.users import Users
-from streaming.dashboard.access.visitors import COOKIE, Doorkeeper
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr_dashboard import context
+from clientmgr_dashboard.access.users import Users
+from clientmgr_dashboard.access.visitors import COOKIE, Doorkeeper
 from tests.dashboard.house import PASSWORDS, Visit, serving, write_users
 
 
 @pytest.fixture
 def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Of a database that is away."""
-    monkeypatch.setattr(desk, "CONNECTION_WITHIN_S", 0.2)
+    monkeypatch.setattr(context, "CONNECTION_WITHIN_S", 0.2)
     return load_settings(
         database_url="postgresql://nobody@127.0.0.1:1/none", data_dir=tmp_path, audit_hash_key="key", dashboard_port=0
     )

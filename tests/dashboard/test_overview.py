@@ -3,11 +3,11 @@
 import pytest
 import redis
 
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.settings import load_settings
-from streaming.dashboard.operations import overview
-from streaming.dashboard.operations.services import ServiceState, probe_services
-from streaming.telemetry import GROUP
+from clientmgr.base.settings import load_settings
+from clientmgr.live.redis_stream import DURABLE_GROUP
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr_dashboard.operations import overview
+from clientmgr_dashboard.operations.services import ServiceState, probe_services
 from tests.dashboard.house import House, Visit, serving
 
 STREAM = "positions-of-the-overview"
@@ -25,9 +25,9 @@ async def test_a_lag_that_redis_does_not_know_is_not_a_writer_that_never_started
         _, second, _ = [client.xadd(STREAM, {"position": "x"}) for _ in range(3)]
         assert (await telemetry_writer()).state == "never started"
         # In the middle: Redis has not counted what lies before.
-        client.xgroup_create(STREAM, GROUP, id=second)
+        client.xgroup_create(STREAM, DURABLE_GROUP, id=second)
         assert (await telemetry_writer()).state == "unknown"
-        client.xreadgroup(GROUP, "somebody", {STREAM: ">"})
+        client.xreadgroup(DURABLE_GROUP, "somebody", {STREAM: ">"})
         assert (await telemetry_writer()).state == "keeps up"
         client.delete(STREAM)
 

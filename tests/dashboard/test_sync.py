@@ -7,8 +7,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clientmgr.dashboard.sync import Sampled, Smallest, compare, fields_of_item, sample_hash
-from clientmgr.standins.legacy_devices import dynamodb_value
+from clientmgr.local.standins.legacy_devices import dynamodb_value
+from clientmgr.tenant_metrics.sync import Sampled, Smallest, compare, fields_of_item, sample_hash
 
 
 def sampled(key: str, contact: int = 7, **fields: Any) -> Sampled:

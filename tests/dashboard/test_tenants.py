@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from clientmgr.dashboard.tenants import SortColumn, TenantFilter, tenant_page
-from clientmgr.database import Role
-from streaming.dashboard.operations import tenants
+from clientmgr.base.database import Role
+from clientmgr.tenant_metrics.tenants import SortColumn, TenantFilter, tenant_page
+from clientmgr_dashboard.operations import tenants
 from tests.dashboard.house import BUSY, MISCHIEF, NIGHTS, QUIET, House, Visit
 
 

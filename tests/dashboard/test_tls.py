@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from clientmgr.errors import SettingsError
-from clientmgr.settings import Settings
-from streaming.dashboard.access.visitors import COOKIE
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.visitors import COOKIE
 from tests.dashboard.house import PASSWORDS, House, Visit, serving, write_users
 
 

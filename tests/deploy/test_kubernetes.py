@@ -9,8 +9,8 @@ import kubernetes_validate  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
-from clientmgr.processes.programs import ROLLBACK_S, own_commands
-from clientmgr.settings import Settings, load_settings, secret_setting_names
+from clientmgr.base.settings import Settings, load_settings, secret_setting_names
+from clientmgr.local.processes.programs import ROLLBACK_S, own_commands
 from tests.cli.calling import Cli
 from tests.deploy.files import KUBERNETES, MANIFESTS, documents, pod_templates
 

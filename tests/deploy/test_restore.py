@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.devices import topics
-from clientmgr.embedded.postgres import EmbeddedPostgres, binaries
+from clientmgr.base.database import Database, Role
+from clientmgr.contracts import topics
+from clientmgr.local.embedded.postgres import EmbeddedPostgres, binaries
 from tests.cli.calling import Cli
 from tests.conftest import TEST_TUNING
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, ROLLBACK_S, own_commands
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, ROLLBACK_S, own_commands
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.deploy.files import ENVIRONMENT_FILES, ROOT, SERVICES, SYSTEMD, UNITS, environment_of, parse_unit

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from clientmgr.devices.contact_devices import ContactDevice
-from streaming.device_mapper.mapping import MessageMapper, OutMessage, Reason
+from clientmgr.sending.mapping import MessageMapper, OutMessage, Reason
 from tests.device_mapper.samples import NOW, browser, decoded, device, recipient
 
 RICH = {

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from clientmgr.database import Role
+from clientmgr.base.database import Role
 from tests.device_mapper.dynamodb import CREDENTIALS, DynamoDb, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION
 from tests.streaming.conftest import rig

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import boto3
 from boto3.dynamodb.types import TypeSerializer
 
-from clientmgr.embedded.server import free_port
+from clientmgr.local.embedded.server import free_port
 from tests.waiting import eventually
 
 CREDENTIALS = {

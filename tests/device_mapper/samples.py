@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 from hypothesis import settings
 
+from clientmgr.contracts.sending import SendingMessage, decode_message
 from clientmgr.devices.contact_devices import ContactDevice
-from streaming.device_mapper.messages import SendingMessage, decode_message
 
 unhurried = settings(deadline=None)
 """For properties: how long an example takes says more of the machine than of the code."""

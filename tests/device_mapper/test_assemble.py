@@ -22,12 +22,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pywebpush import WebPusher
 
-from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.assemble import apple, fcm, huawei, webpush
-from streaming.device_mapper.assemble.interface import Delivery
-from streaming.device_mapper.identity import NAMESPACE, OutMessageIds
-from streaming.device_mapper.mapping import OutMessage, Reason
-from streaming.device_mapper.messages import Content, decode_message
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.sending import Content, decode_message
+from clientmgr.sending.assemble import apple, fcm, huawei, webpush
+from clientmgr.sending.assemble.interface import Delivery
+from clientmgr.sending.identity import NAMESPACE, OutMessageIds
+from clientmgr.sending.mapping import OutMessage, Reason
 from tests.device_mapper.cases import CASES, PLAIN, assembled, judged
 from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient, unhurried
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
+from clientmgr.contracts.topics import DeviceMapperTopics, SendingType
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.topics import SendingType, Topics
 from tests.device_mapper.conftest import add_device
 from tests.device_mapper.samples import SUBSCRIPTION, message
 from tests.streaming.rig import Rig
@@ -42,7 +42,7 @@ async def test_a_message_of_each_channel_arrives_in_its_topic_and_in_no_other(
     add_device(rig, 42, "browser", **BROWSER)
     sent = message(channel=channel, expiresAt=4_000_000_000_000, messageId=f"of-{channel}")
     await rig.publish(sent, topic=f"sending-{sending_type}-devicemapper-{group}")
-    await rig.burst(daemon(Topics(sending_type, group)), client_fetcher_fallback_enabled=False)
+    await rig.burst(daemon(DeviceMapperTopics(sending_type, group)), client_fetcher_fallback_enabled=False)
 
     topic, client = ARRIVES[channel]
     topic = topic.format(type=sending_type, dg=group)

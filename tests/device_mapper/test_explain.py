@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from clientmgr.contracts.topics import DeviceMapperTopics
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.topics import Topics
 from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.dynamodb import DynamoDb
@@ -68,7 +68,7 @@ def test_it_tells_device_by_device_what_happens_and_why(rig: Rig, cli: Cli, tmp_
 async def test_what_it_tells_is_what_the_daemon_does(rig: Rig, cli: Cli, tmp_path: Path) -> None:
     add_devices(rig)
     told = await asyncio.to_thread(explained, cli, written(tmp_path, filter=FILTER), "--reveal", "--type", "tx")
-    topics = Topics("tx", "dg00")
+    topics = DeviceMapperTopics("tx", "dg00")
     await rig.publish(message(expiresAt=FAR, filter=FILTER), topic=topics.input)
     await rig.burst(daemon(topics), client_fetcher_fallback_enabled=False)
 

@@ -9,18 +9,19 @@ import msgspec
 import pytest
 from prometheus_client import REGISTRY
 
-from clientmgr.database import Role
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
+from clientmgr.base.settings import load_settings
+from clientmgr.contracts import topics
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.dynamodb_items import device_of, plain
-from clientmgr.devices.manager import DeviceManager
-from clientmgr.flippers import Flipper, Flippers
-from clientmgr.settings import load_settings
-from clientmgr.tenants.names import CustomerId
-from streaming import contact_deletion, topics, writer
-from streaming.daemon import consume_on
-from streaming.device_mapper.fetch import DeviceFetcher, Strategy, choose_strategy
+from clientmgr.devices.legacy.items import device_of, plain
+from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.sending.fetch import DeviceFetcher, Strategy, choose_strategy
+from clientmgr.tenants.flippers import Flipper, Flippers
+from streaming import contact_deletion, writer
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
+from streaming.runtime.daemon import consume_on
 from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.dynamodb import DynamoDb, Mood, MoodyDynamoDb
@@ -29,7 +30,7 @@ from tests.streaming.rig import NOW, Rig, event, until
 
 pytestmark = pytest.mark.anyio
 
-TX = Topics("tx", "dg00")
+TX = DeviceMapperTopics("tx", "dg00")
 IN_POSTGRES, IN_DYNAMODB, IN_BOTH, IN_NEITHER = 1, 2, 3, 4
 FOUND: dict[Strategy, dict[int, str]] = {
     Strategy.POSTGRES: {IN_POSTGRES: "new-1", IN_BOTH: "new-3"},
@@ -142,7 +143,7 @@ async def test_a_dynamodb_that_is_unwell_delays_a_message_and_loses_nothing(
     await rig.burst(daemon(TX), **settings)
     assert outcome(rig, "delayed") == ({}, set())
     assert outcome(rig, "in-time") == ({IN_POSTGRES: "new-1"}, set())
-    assert (rig.topic(ERRORS), rig.dead_letters()) == ([], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.dead_letters()) == ([], [])
 
     server.mood = "well"
     rig.make_due()
@@ -185,7 +186,7 @@ async def test_a_dynamodb_that_is_not_there_is_waited_for(rig: Rig, tmp_path: Pa
         rig.make_due()
         await rig.burst(daemon(TX), **settings)
         assert outcome(rig) == (FOUND[Strategy.DYNAMODB], {IN_POSTGRES, IN_NEITHER})
-        assert rig.topic(ERRORS) == []
+        assert rig.topic(DEVICE_MAPPER_ERRORS) == []
     finally:
         server.kill()
 
@@ -336,7 +337,7 @@ async def test_a_device_whose_id_nobody_could_have_registered_is_none(rig: Rig, 
     await rig.publish(sending("m-1", 21), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     assert outcome(rig) == ({21: "good"}, set())
-    assert (rig.topic(ERRORS), rig.dead_letters()) == ([], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.dead_letters()) == ([], [])
 
 
 # What an item of DynamoDB says

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.filter_fields import (
+from clientmgr.sending.filter_fields import (
     BOOLEAN_FIELDS,
     JSON_FIELDS,
     NUMBER_FIELDS,
     TEXT_FIELDS,
     VERSION_FIELDS,
 )
-from streaming.device_mapper.filtering import COMPARISONS, MAX_NESTING, compile_filter
-from streaming.device_mapper.versions import parse_version
+from clientmgr.sending.filtering import COMPARISONS, MAX_NESTING, compile_filter
+from clientmgr.sending.versions import parse_version
 from tests.device_mapper.samples import device, unhurried
 
 

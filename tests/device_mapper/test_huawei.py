@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.device_mapper.assemble import huawei
-from streaming.device_mapper.mapping import OutMessage
+from clientmgr.sending.assemble import huawei
+from clientmgr.sending.mapping import OutMessage
 from tests.device_mapper.cases import CASES, PLAIN, assembled, judged
 from tests.device_mapper.huawei_reference import SHOWN, violations
 from tests.device_mapper.samples import NOW, device, unhurried

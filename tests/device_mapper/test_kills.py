@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
+from clientmgr.contracts.topics import NOT_SENT, DeviceMapperTopics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from streaming.device_mapper.topics import NOT_SENT, Topics
 from tests.device_mapper.samples import APPLICATION, message, recipient
 from tests.gateway.process import GatewayProcess
 from tests.streaming.processes import worker
@@ -38,7 +38,7 @@ END_LEASES = """
     WHERE lease <> 0 AND available_at <> 'infinity'
 """
 TENANTS = range(1, 6)
-TOPICS = Topics("batch", "dg00")
+TOPICS = DeviceMapperTopics("batch", "dg00")
 OUTPUTS = (TOPICS.outputs["apple"], TOPICS.outputs["fcm"])
 
 # By contact id: every fourth has no device, the others one or two; one in five of these is turned off.

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.device_mapper.language import NORWEGIAN, candidates, choose_language, lookup, normalised, truncations
+from clientmgr.sending.language import NORWEGIAN, candidates, choose_language, lookup, normalised, truncations
 from tests.device_mapper.samples import unhurried
 
 

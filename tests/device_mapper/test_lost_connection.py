@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from clientmgr.base.database import Role
 from clientmgr.broker.interface import Batch, Outcome
 from clientmgr.broker.postgres.topics import ensure_topic
-from clientmgr.database import Role
-from streaming.daemon import Daemon, Services, Source
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
+from streaming.runtime.daemon import Daemon, Services, Source
 from tests.device_mapper.conftest import add_device
 from tests.device_mapper.samples import message, recipient
 from tests.streaming.rig import Rig, until
 
 pytestmark = pytest.mark.anyio
 
-TX = Topics("tx", "dg00")
+TX = DeviceMapperTopics("tx", "dg00")
 WAITING_FOR_THE_TABLE = """
     SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'tenant_8.devices'::regclass
 """
@@ -66,4 +66,4 @@ async def test_a_batch_that_loses_its_connection_half_way_comes_again_and_is_map
     not_sent = sorted((one.event["messageId"], one.event["contactId"]) for one in rig.topic(NOT_SENT))
     assert sent == [("m-7", "of-7"), ("m-8", "of-8")]
     assert not_sent == [("m-7", 43), ("m-8", 43)]
-    assert (rig.topic(ERRORS), rig.dead_letters()) == ([], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.dead_letters()) == ([], [])

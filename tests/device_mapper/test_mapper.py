@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.base.database import Role
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Message
-from clientmgr.database import Role
-from clientmgr.settings import load_settings
-from streaming.daemon import Daemon
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
 from streaming.device_mapper.mapper import consumer_options, daemon
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
+from streaming.runtime.daemon import Daemon
 from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.samples import APPLICATION, message, recipient
@@ -21,16 +21,18 @@ from tests.streaming.rig import Logged, Rig, until
 
 pytestmark = pytest.mark.anyio
 
-TX, BATCH = Topics("tx", "dg00"), Topics("batch", "dg07")
+TX, BATCH = DeviceMapperTopics("tx", "dg00"), DeviceMapperTopics("batch", "dg07")
 POSTGRES_ONLY = {"client_fetcher_fallback_enabled": False}
 FAR = 4_000_000_000_000
 
 
-def mapper(topics: Topics = TX) -> Daemon:
+def mapper(topics: DeviceMapperTopics = TX) -> Daemon:
     return daemon(topics)
 
 
-async def run(rig: Rig, *messages: dict[str, Any] | bytes, topics: Topics = TX, **settings: Any) -> list[bytes]:
+async def run(
+    rig: Rig, *messages: dict[str, Any] | bytes, topics: DeviceMapperTopics = TX, **settings: Any
+) -> list[bytes]:
     """Publish and map; returns the bytes that were published."""
     bodies = await rig.publish(*messages, topic=topics.input)
     await rig.burst(mapper(topics), **{**POSTGRES_ONLY, **settings})
@@ -63,13 +65,13 @@ async def test_a_message_becomes_one_for_each_device_on_the_topics_of_its_type_a
     assert pixel.event["request"]["message"]["fid"] == "token-of-pixel"
     assert pixel.event["language"] == "fr"
     assert reasons(rig) == {43: "PUSH_DISABLED", 44: "NO_DEVICES"}
-    assert rig.topic(ERRORS) == []
+    assert rig.topic(DEVICE_MAPPER_ERRORS) == []
 
 
 @ON_THE_LOG
 async def test_tx_and_batch_do_not_read_each_others_topics(rig: Rig) -> None:
     add_device(rig, 42, "c1")
-    await run(rig, sending(messageId="of-tx"), topics=Topics("tx", "dg07"))
+    await run(rig, sending(messageId="of-tx"), topics=DeviceMapperTopics("tx", "dg07"))
     await run(rig, sending(messageId="of-batch"), topics=BATCH)
     assert [one.event["messageId"] for one in rig.topic("sending-tx-push-apple-dg07")] == ["of-tx"]
     assert [one.event["messageId"] for one in rig.topic("sending-batch-push-apple-dg07")] == ["of-batch"]
@@ -153,7 +155,7 @@ async def test_what_can_never_be_mapped_is_an_error_as_it_came_and_costs_no_othe
     await rig.put_into_log(TX.input, Message(body, "7", attributes={"trace": "t-1"}))
     await run(rig, sending())
 
-    (error,) = rig.topic(ERRORS)
+    (error,) = rig.topic(DEVICE_MAPPER_ERRORS)
     assert (error.data, error.attributes["trace"], error.attributes["errorClass"]) == (body, "t-1", error_class)
     assert says in error.attributes["error"]
     assert clients(rig.topic(TX.outputs["apple"])) == ["c1"]
@@ -165,14 +167,14 @@ async def test_a_message_for_a_deleted_tenant_is_an_error(rig: Rig) -> None:
     rig.activate(8)
     rig.delete(8)
     (body,) = await run(rig, sending(customerId=8))
-    (error,) = rig.topic(ERRORS)
+    (error,) = rig.topic(DEVICE_MAPPER_ERRORS)
     assert (error.data, error.attributes["errorClass"]) == (body, "UnknownTenantError")
 
 
 async def test_a_message_for_a_tenant_being_activated_waits_until_it_is(rig: Rig) -> None:
     rig.query("INSERT INTO clientmgr.tenants (customer_id, status) VALUES (9, 'activating')")
     await run(rig, sending(customerId=9))
-    assert (rig.topic(ERRORS), rig.topic(NOT_SENT)) == ([], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.topic(NOT_SENT)) == ([], [])
 
     rig.activate(9)
     add_device(rig, 42, "c1", customer=9)
@@ -193,13 +195,13 @@ async def test_a_tenant_whose_table_is_locked_costs_only_itself(rig: Rig) -> Non
     rig.make_due()
     await rig.burst(mapper(), **POSTGRES_ONLY)
     assert clients(rig.topic(TX.outputs["apple"])) == ["of-7", "of-8"]
-    assert rig.topic(ERRORS) == []
+    assert rig.topic(DEVICE_MAPPER_ERRORS) == []
 
 
 @ON_THE_LOG
 async def test_a_message_without_recipients_is_done(rig: Rig) -> None:
     await run(rig, sending(recipients=[]))
-    assert (rig.topic(ERRORS), rig.topic(NOT_SENT), rig.dead_letters()) == ([], [], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.topic(NOT_SENT), rig.dead_letters()) == ([], [], [])
 
 
 @ON_THE_LOG

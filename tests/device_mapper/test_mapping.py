@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.sending import decode_message
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.events import InvalidMessageError
-from streaming.device_mapper.mapping import Mapped, MessageMapper, Reason, distinct
-from streaming.device_mapper.messages import decode_message
+from clientmgr.sending.mapping import Mapped, MessageMapper, Reason, distinct
 from tests.device_mapper.samples import NOW, browser, decoded, device, message, recipient, unhurried
 
 ALL_STAGES: dict[Reason, dict[str, Any]] = {

@@ -4,18 +4,18 @@ import asyncio
 
 import pytest
 
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.contracts.sending import decode_message
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, DeviceMapperTopics
+from clientmgr.local.load.sample_sending import send
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.messages import decode_message
-from streaming.device_mapper.sending import send
-from streaming.device_mapper.topics import ERRORS, Topics
 from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.streaming.rig import Rig
 
 pytestmark = [pytest.mark.anyio, ON_THE_LOG]
 
-BATCH = Topics("batch", "dg00")
+BATCH = DeviceMapperTopics("batch", "dg00")
 
 
 async def test_samples_are_for_contacts_that_there_are_and_the_mapper_takes_them(rig: Rig) -> None:
@@ -30,7 +30,7 @@ async def test_samples_are_for_contacts_that_there_are_and_the_mapper_takes_them
         assert set(known) <= set(range(10, 20))
 
     await rig.burst(daemon(BATCH), client_fetcher_fallback_enabled=False)
-    assert rig.topic(ERRORS) == []
+    assert rig.topic(DEVICE_MAPPER_ERRORS) == []
 
 
 def test_the_command_sends_nothing_to_a_customer_without_contacts(rig: Rig) -> None:

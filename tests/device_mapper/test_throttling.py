@@ -5,15 +5,15 @@ from typing import Any
 
 import pytest
 
-from clientmgr.database import Role
-from clientmgr.devices.manager import DeviceManager
-from clientmgr.devices.throttling import FIRST_INTERVAL_S, LONGEST_INTERVAL_S, KeptAnswers, Pace
-from clientmgr.errors import ErrorKind, ThrottledError, classify
-from clientmgr.settings import load_settings
-from clientmgr.tenants.names import CustomerId
-from streaming.device_mapper.fetch import DeviceFetcher, Strategy
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
+from clientmgr.base.errors import ErrorKind, ThrottledError, classify
+from clientmgr.base.settings import load_settings
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
+from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.devices.legacy.throttling import FIRST_INTERVAL_S, LONGEST_INTERVAL_S, KeptAnswers, Pace
+from clientmgr.sending.fetch import DeviceFetcher, Strategy
 from streaming.device_mapper.mapper import daemon
-from streaming.device_mapper.topics import ERRORS, NOT_SENT, Topics
 from tests.device_mapper.conftest import ON_THE_LOG
 from tests.device_mapper.dynamodb import Allowance, DynamoDb, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION, device, message, recipient
@@ -21,7 +21,7 @@ from tests.streaming.rig import Rig
 
 pytestmark = pytest.mark.anyio
 
-TX = Topics("tx", "dg00")
+TX = DeviceMapperTopics("tx", "dg00")
 TENANT = CustomerId(7)
 Moody = tuple[MoodyDynamoDb, str]
 
@@ -65,7 +65,7 @@ async def test_of_messages_looked_up_together_those_go_whose_contacts_were_answe
 
     await rig.burst(daemon(TX), **settings)
     assert (told(rig, "first"), told(rig, "second")) == (list(first), [])
-    assert (rig.topic(ERRORS), rig.dead_letters()) == ([], [])
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.dead_letters()) == ([], [])
 
     server.mood = "well"
     rig.make_due()

@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from clientmgr.database import Database
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.devices.histories import CUSTOMER
 

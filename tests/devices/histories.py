@@ -7,7 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from clientmgr.devices.events import DecodedEvent, decode_event
+from clientmgr.contracts.device_events import DecodedEvent, decode_event
 
 CUSTOMER = 7
 APPLICATIONS = ("A", "B")

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from clientmgr.devices.events import FUTURE_TOLERANCE_MS, InvalidMessageError, decode_event
+from clientmgr.base.errors import is_permanent
+from clientmgr.contracts.decoding import FUTURE_TOLERANCE_MS, InvalidMessageError
+from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.fold import fold
 from clientmgr.devices.rows import row_of
 from clientmgr.devices.state import canonical
-from clientmgr.errors import is_permanent
 from tests.devices.malformed import GOOD, MALFORMED
 
 

@@ -9,14 +9,15 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import check_publishable
-from clientmgr.devices import topics
-from clientmgr.devices.events import EventType, InvalidMessageError, decode_event
-from clientmgr.devices.load import LATE_MS, OUT_OF_ORDER_MS, SHARES, LoadConfig, LoadItem, generate
-from clientmgr.errors import InvalidInputError
-from clientmgr.tenants.names import CustomerId
-from streaming.contact_deletion import decode_deletion
-from streaming.push_token_status import decode_verdict
+from clientmgr.contracts import topics
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.deletions import decode_deletion
+from clientmgr.contracts.device_events import EventType, decode_event
+from clientmgr.contracts.verdicts import decode_verdict
+from clientmgr.local.load.traffic import LATE_MS, OUT_OF_ORDER_MS, SHARES, LoadConfig, LoadItem, generate
 
 START = 1_763_248_000_123
 CONFIG = LoadConfig(tenants=(CustomerId(1), CustomerId(2), CustomerId(3)), start_at=START, devices=50)

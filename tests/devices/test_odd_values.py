@@ -7,10 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from clientmgr.database import Database, Role
-from clientmgr.devices.events import decode_event
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.store import apply_events
-from clientmgr.tenants.names import CustomerId
 from tests.devices.malformed import GOOD
 from tests.devices.test_store import row_versions, rows
 

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 from psycopg.rows import dict_row
 
-from clientmgr.database import Database, Role
-from clientmgr.devices.store import Verdict, apply_events, apply_verdicts, delete_contacts
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.contracts.verdicts import Verdict
+from clientmgr.devices.store import apply_events, apply_verdicts, delete_contacts
 from tests.devices.histories import (
     APPLICATIONS,
     CLIENTS,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.processes.programs import own_commands
-from clientmgr.settings import Settings
-from streaming.cli import app as run_app
+from clientmgr.base.settings import Settings
+from clientmgr.cli.run import app as run_app
+from clientmgr.local.processes.programs import own_commands
 from tests.docs.links import anchors_of, broken_links
 from tools.docs import DOCS, ROOT, daemon_facts, generated, messages
 from tools.docs.messages import Carried

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.embedded.postgres import EmbeddedPostgres, PostgresTuning
-from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.local.embedded.redis import EmbeddedRedis
 
 SMALL = PostgresTuning(shared_buffers="16MB", max_connections=20, fsync=False)
 

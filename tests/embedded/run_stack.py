@@ -3,10 +3,10 @@
 import json
 import signal
 
-from clientmgr.embedded.postgres import PostgresTuning
-from clientmgr.embedded.stack import EmbeddedStack
-from clientmgr.logs import configure_logging
-from clientmgr.settings import load_settings
+from clientmgr.base.logs import configure_logging
+from clientmgr.base.settings import load_settings
+from clientmgr.local.embedded.postgres import PostgresTuning
+from clientmgr.local.embedded.stack import EmbeddedStack
 
 if __name__ == "__main__":
     settings = load_settings()

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.embedded.server import failure_reason
-from clientmgr.embedded.stack import EmbeddedStack
-from clientmgr.errors import EmbeddedServerError
-from clientmgr.settings import load_settings
+from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.base.settings import load_settings
+from clientmgr.local.embedded.server import failure_reason
+from clientmgr.local.embedded.stack import EmbeddedStack
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.embedded.java import find_java_home, java_version, spark_environment
-from clientmgr.errors import SettingsError
-from clientmgr.settings import load_settings
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.java import find_java_home, java_version, spark_environment
+from clientmgr.base.settings import load_settings
 
 SUM_OF_TEN = """
 from pyspark.sql import SparkSession

@@ -5,10 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.embedded.server import EmbeddedServer, ensure_port_is_free, free_port, port_is_free
-from clientmgr.errors import EmbeddedServerError
+from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.local.embedded.server import EmbeddedServer, ensure_port_is_free, free_port, port_is_free
 from tests.process_table import mentioning
 
 
@@ -48,7 +48,7 @@ def test_another_free_port_is_tried_when_somebody_was_faster(
     redis: EmbeddedRedis, taken_port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offered = [taken_port, taken_port, free_port()]
-    monkeypatch.setattr("clientmgr.embedded.server.free_port", lambda: offered.pop(0) if offered else free_port())
+    monkeypatch.setattr("clientmgr.local.embedded.server.free_port", lambda: offered.pop(0) if offered else free_port())
     redis.start()
     assert offered == []
     assert redis.port != taken_port

@@ -11,9 +11,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.embedded.server import free_port
-from clientmgr.errors import EmbeddedServerError
+from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.server import free_port
 from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning, wait_until_gone
 from tests.waiting import eventually
@@ -21,7 +21,7 @@ from tests.waiting import eventually
 START_POSTGRES = """
 import sys
 from pathlib import Path
-from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 
 EmbeddedPostgres(Path(sys.argv[1])).start()
 """

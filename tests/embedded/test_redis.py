@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import redis as client_library
 
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.embedded.server import free_port
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.local.embedded.server import free_port
 from tests.process_table import mentioning
 from tests.waiting import eventually
 

@@ -15,9 +15,10 @@ import psycopg
 import pytest
 import redis as client_library
 
-from clientmgr.embedded.stack import EmbeddedStack, attach, lock_folder, with_audit_key
-from clientmgr.errors import EmbeddedServerError, SettingsError
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.data_folder import attach, lock_folder, with_audit_key
+from clientmgr.base.errors import EmbeddedServerError, SettingsError
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.embedded.stack import EmbeddedStack
 from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from clientmgr.embedded import postgres as postgres_module
-from clientmgr.embedded.postgres import NOBODY, EmbeddedPostgres, run_as_for_postgres
-from clientmgr.processes.guarded import RunAs
+from clientmgr.local.children.guarded import RunAs
+from clientmgr.local.embedded import postgres as postgres_module
+from clientmgr.local.embedded.postgres import NOBODY, EmbeddedPostgres, run_as_for_postgres
 from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning
 
@@ -29,7 +29,7 @@ START_AND_ASK = """
 import os, sys
 from pathlib import Path
 import psycopg
-from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 
 server = EmbeddedPostgres(Path(sys.argv[1]))
 server.start()
@@ -58,7 +58,7 @@ def interpreter() -> str:
     """A Python that a user without any rights can start, with our packages."""
     for candidate in filter(None, INTERPRETERS):
         try:
-            if run_as_nobody(candidate, "-c", "import clientmgr.embedded.postgres").returncode == 0:
+            if run_as_nobody(candidate, "-c", "import clientmgr.local.embedded.postgres").returncode == 0:
                 return candidate
         except PermissionError:
             continue

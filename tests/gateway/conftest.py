@@ -13,8 +13,8 @@ from google.cloud import pubsub_v1
 from google.pubsub_v1 import SubscriberClient
 from google.pubsub_v1.types import StreamingPullRequest, StreamingPullResponse
 
-from clientmgr.database import Database
-from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.base.database import Database
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from tests.gateway.process import GatewayProcess
 
 PROJECT = "client-manager"

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from clientmgr.database import Database
-from clientmgr.embedded.server import free_port
+from clientmgr.base.database import Database
+from clientmgr.local.embedded.server import free_port
 
 SCRIPT = Path(__file__).with_name("run_gateway.py")
 

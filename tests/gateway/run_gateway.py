@@ -3,10 +3,10 @@
 import asyncio
 import signal
 
+from clientmgr.base.database import Database
+from clientmgr.base.logs import configure_logging
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.gateway.server import serve
-from clientmgr.database import Database
-from clientmgr.logs import configure_logging
-from clientmgr.settings import load_settings
 
 
 async def main() -> None:

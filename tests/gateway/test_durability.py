@@ -10,9 +10,9 @@ import pytest
 from google.api_core import exceptions
 from google.pubsub_v1 import PublisherClient
 
-from clientmgr.database import Database
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import migrate_database
+from clientmgr.base.database import Database
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.operations.migrations import migrate_database
 from tests.conftest import TEST_TUNING
 from tests.gateway.conftest import Clients, RawStream
 from tests.gateway.process import GatewayProcess

@@ -8,7 +8,7 @@ from google.api_core import exceptions
 from google.protobuf import duration_pb2
 from google.pubsub_v1 import SchemaServiceClient
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 from tests.gateway.conftest import PROJECT, Clients
 
 

@@ -9,14 +9,14 @@ from google.api_core import exceptions
 from google.protobuf import duration_pb2
 from google.pubsub_v1.types import DeadLetterPolicy, Subscription, Topic
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
 from tests.broker.recording import until
 
 pytestmark = pytest.mark.anyio

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from psycopg import Connection
 
-from clientmgr.audit import AuditLogger, read_log
-from clientmgr.database import Database, Role
+from clientmgr.audit.log import AuditLogger, read_log
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches, young_candidates
 from clientmgr.orphans.exclusions import exclude, include
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 ONE, TWO = CustomerId(1), CustomerId(2)

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from clientmgr.errors import InvalidInputError
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import load_settings
 from clientmgr.orphans.policy import OrphanPolicy, parse_customers
-from clientmgr.settings import load_settings
 
 
 def test_the_settings_make_the_policy() -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from clientmgr.logs import configure_logging
-from clientmgr.settings import load_settings
+from clientmgr.base.logs import configure_logging
+from clientmgr.base.settings import load_settings
 
 Records = Callable[[], list[dict[str, Any]]]
 

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.base.async_main import run_until_stopped
 
 PROGRAM = """
 import asyncio, sys, time
-from clientmgr.processes.async_main import run_until_stopped
+from clientmgr.base.async_main import run_until_stopped
 
 async def main(stop):
     print("running", flush=True)

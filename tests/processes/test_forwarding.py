@@ -6,9 +6,9 @@ import logging
 
 import pytest
 
-from clientmgr.logs import configure_logging
-from clientmgr.processes.supervisor import forward_line
-from clientmgr.settings import load_settings
+from clientmgr.base.logs import configure_logging
+from clientmgr.base.settings import load_settings
+from clientmgr.local.processes.supervisor import forward_line
 from tests.processes.conftest import Records
 
 

@@ -12,7 +12,7 @@ from typing import Protocol
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from clientmgr.processes.guarded import GuardedProcess
+from clientmgr.local.children.guarded import GuardedProcess
 from tests.process_table import running, wait_until_gone, with_descendants
 from tests.waiting import eventually
 
@@ -137,7 +137,7 @@ def test_it_is_in_another_process_group_than_its_owner(shell: Shell) -> None:
 
 OWNER = """
 import subprocess, sys, signal
-from clientmgr.processes.guarded import GuardedProcess
+from clientmgr.local.children.guarded import GuardedProcess
 process = GuardedProcess("test", ["sh", "-c", sys.argv[1]], output=subprocess.PIPE, grace_seconds=1)
 print(process.pid, process.output.readline().decode(), flush=True)
 signal.pause()

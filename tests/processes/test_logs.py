@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import structlog
 
-from clientmgr.logs import configure_logging, get_logger, logs_as_json
-from clientmgr.processes.programs import all_programs
-from clientmgr.settings import load_settings
+from clientmgr.base.logs import configure_logging, get_logger, logs_as_json
+from clientmgr.base.settings import load_settings
+from clientmgr.local.processes.programs import all_programs
 from tests.processes.conftest import Records
 
 pytestmark = pytest.mark.usefixtures("restored_logging")

@@ -3,15 +3,16 @@
 import json
 from pathlib import Path
 
-from clientmgr.database import Database
-from clientmgr.demo import DEMO_CUSTOMERS, FLEET, TRAFFIC, activate_demo_customers, open_to_all
-from clientmgr.devices import topics
-from clientmgr.devices.events import InvalidMessageError, decode_event
-from clientmgr.embedded.stack import with_audit_key
-from clientmgr.flippers import Flipper
-from clientmgr.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, OwnCommand, all_programs
-from clientmgr.processes.supervisor import Program
-from clientmgr.settings import load_settings
+from clientmgr.base.data_folder import with_audit_key
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
+from clientmgr.contracts import topics
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.device_events import decode_event
+from clientmgr.local.demo.scenario import DEMO_CUSTOMERS, FLEET, TRAFFIC, activate_demo_customers, open_to_all
+from clientmgr.local.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, OwnCommand, all_programs
+from clientmgr.local.processes.supervisor import Program
+from clientmgr.tenants.flippers import Flipper
 from tests.cli.calling import Cli
 
 

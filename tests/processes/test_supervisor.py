@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
-from clientmgr.errors import EmbeddedServerError
-from clientmgr.processes import supervisor as supervisor_module
-from clientmgr.processes.supervisor import Program, Supervisor
-from clientmgr.processes.system import running
+from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.local.processes import supervisor as supervisor_module
+from clientmgr.local.processes.supervisor import Program, Supervisor
+from clientmgr.local.processes.system import running
 from tests.processes.conftest import Records
 from tests.waiting import eventually
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.errors import EmbeddedServerError
-from clientmgr.processes.system import choose_ports, stop_on_signals
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.processes.system import choose_ports, stop_on_signals
 from tests.processes.conftest import Records
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -64,7 +64,7 @@ def test_no_signal_no_stop() -> None:
 
 WAITS_FOR_EVER = """
 import threading
-from clientmgr.processes.system import stop_on_signals
+from clientmgr.local.processes.system import stop_on_signals
 
 with stop_on_signals() as stop:
     print("ready", flush=True)

@@ -20,9 +20,9 @@ import psycopg
 import pytest
 from google.cloud import pubsub_v1
 
-from clientmgr.embedded.server import free_port, port_is_free
-from clientmgr.processes.programs import all_programs, own_commands
-from clientmgr.settings import load_settings
+from clientmgr.base.settings import load_settings
+from clientmgr.local.embedded.server import free_port, port_is_free
+from clientmgr.local.processes.programs import all_programs, own_commands
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants

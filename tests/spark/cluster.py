@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pyspark
 
-from clientmgr.embedded.java import spark_environment
-from clientmgr.embedded.server import LOOPBACK, free_port
-from clientmgr.processes.guarded import GuardedProcess
-from clientmgr.settings import Settings
-from clientmgr.standins.dynamodb import CREDENTIALS
+from clientmgr.base.java import spark_environment
+from clientmgr.base.settings import Settings
+from clientmgr.local.children.guarded import GuardedProcess
+from clientmgr.local.embedded.server import LOOPBACK, free_port
+from clientmgr.local.standins.dynamodb import CREDENTIALS
 from tests.waiting import eventually
 
 SPARK_HOME = Path(pyspark.__file__).parent

@@ -7,12 +7,12 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from clientmgr.database import Database
-from clientmgr.embedded.java import spark_environment
-from clientmgr.settings import Settings, load_settings
-from clientmgr.standins.bigquery import BigQueryStandIn
-from clientmgr.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
-from clientmgr.standins.server import standins_are_installed
+from clientmgr.base.database import Database
+from clientmgr.base.java import spark_environment
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.standins.bigquery import BigQueryStandIn
+from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
+from clientmgr.local.standins.server import standins_are_installed
 from clientmgr_dagster.spark.session import start_session
 from tests.spark.tenants import Tenants
 

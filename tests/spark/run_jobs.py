@@ -6,9 +6,9 @@ Where Spark runs is in the settings.
 import sys
 from datetime import UTC, datetime, timedelta
 
-from clientmgr.database import Database
-from clientmgr.settings import load_settings
-from clientmgr.tenants.names import parse_customer_id
+from clientmgr.base.customer_ids import parse_customer_id
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
 from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.session import start_session

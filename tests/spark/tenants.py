@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 ORDINARY, HUGE, EMPTY, BROKEN = (CustomerId(number) for number in (11, 12, 13, 14))

@@ -3,7 +3,7 @@
 import pytest
 from adbc_driver_postgresql import dbapi
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 from clientmgr_dagster.spark.adbc import arrow_connection
 
 

@@ -5,7 +5,7 @@ from pyspark.sql import SparkSession
 import bench.batch
 from bench.batch.session import Driver
 from bench.harness.servers import BenchPostgres
-from clientmgr.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 
 
 def test_the_variants_of_the_batch_benchmark_do_the_same_work(

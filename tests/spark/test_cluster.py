@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from clientmgr.database import Role
-from clientmgr.settings import Settings, load_settings
-from clientmgr.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
-from clientmgr.standins.legacy_devices import legacy_items
+from clientmgr.base.database import Role
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
+from clientmgr.local.standins.legacy_devices import legacy_items
 from tests.spark.cluster import Cluster, running_cluster
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 

@@ -15,16 +15,16 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.bigquery import Position, page_query
 from clientmgr.contact_deletions.publishing import deletion_message, publish_deletions, watermarks
-from clientmgr.database import Database, Role
-from clientmgr.devices.topics import CONTACT_DELETION
-from clientmgr.errors import SettingsError
-from clientmgr.settings import Settings
-from clientmgr.standins.bigquery import BigQueryStandIn
-from clientmgr.tenants.names import CustomerId
+from clientmgr.contracts.topics import CONTACT_DELETION
+from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
 from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_deletion
@@ -182,8 +182,8 @@ import asyncio, os, signal, sys
 from datetime import timedelta
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.publishing import publish_deletions
-from clientmgr.database import Database
-from clientmgr.settings import load_settings
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
 
 settings = load_settings()
 database = Database.from_settings(settings)

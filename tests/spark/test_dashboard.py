@@ -4,9 +4,9 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from clientmgr.settings import Settings
-from clientmgr_dagster.defs.dashboard import checks
-from clientmgr_dagster.defs.dashboard.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr.base.settings import Settings
+from clientmgr_dagster.defs.tenant_metrics import checks
+from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.spark.calling import passes

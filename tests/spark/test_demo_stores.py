@@ -9,16 +9,16 @@ import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
-from clientmgr.dashboard.sync import Sampled, compare, fields_of_item, sample_hash
-from clientmgr.database import Database
-from clientmgr.demo import BUSY, DEMO_CUSTOMERS
-from clientmgr.demo_night import FirstNight
-from clientmgr.devices.dynamodb_items import plain
-from clientmgr.settings import Settings
-from clientmgr.standins.bigquery import BigQueryStandIn
-from clientmgr.standins.demo_stores import LegacyMirror, fill_deleted_contacts
-from clientmgr.standins.dynamodb import DynamoDbStandIn
-from clientmgr.standins.server import standins_venv
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
+from clientmgr.devices.legacy.items import plain
+from clientmgr.local.demo.nightly_jobs import FirstNight
+from clientmgr.local.demo.scenario import BUSY, DEMO_CUSTOMERS
+from clientmgr.local.standins.bigquery import BigQueryStandIn
+from clientmgr.local.standins.demo_stores import LegacyMirror, fill_deleted_contacts
+from clientmgr.local.standins.dynamodb import DynamoDbStandIn
+from clientmgr.local.standins.server import standins_venv
+from clientmgr.tenant_metrics.sync import Sampled, compare, fields_of_item, sample_hash
 from clientmgr_dagster.spark.tenant_source import Request, TenantReader
 from tests.process_table import mentioning, running, with_descendants
 from tests.spark.conftest import need_stand_ins

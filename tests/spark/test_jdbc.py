@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
 from tests.spark.test_cluster import CANDIDATES, REFERENCE, run_jobs
 

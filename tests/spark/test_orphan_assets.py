@@ -9,17 +9,17 @@ from dagster._core.execution.api import execute_run  # what Dagster's launcher c
 from pydantic import ValidationError
 from pyspark.sql import SparkSession
 
-from clientmgr.database import Database
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from clientmgr.orphans.policy import OrphanPolicy
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.orphans.assets import OrphanConfig, orphans
 from clientmgr_dagster.defs.orphans.checks import find_young
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
-from clientmgr_dagster.defs.tenancy.partitions import partition_range
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
+from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.dagster.rig import Rig

@@ -5,7 +5,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr_dagster.spark.packing import Slice, TableSize, cut, pack, plan
 
 tables = st.lists(

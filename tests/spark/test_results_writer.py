@@ -9,9 +9,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from clientmgr.batch_failures import failures_of
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.operations.batch_failures import failures_of
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.spark.results_writer import LostRowsError, ResultsWriter, ResultWrite, write_results
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants

@@ -9,13 +9,13 @@ import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
-from clientmgr.database import Role
-from clientmgr.devices.dynamodb import DynamoDbAccess
-from clientmgr.settings import Settings
-from clientmgr.standins.dynamodb import DynamoDbStandIn
-from clientmgr.standins.legacy_devices import Item, legacy_items
-from clientmgr.tenants.names import CustomerId
-from clientmgr_dagster.defs.dashboard import checks
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
+from clientmgr.base.settings import Settings
+from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
+from clientmgr.local.standins.dynamodb import DynamoDbStandIn
+from clientmgr.local.standins.legacy_devices import Item, legacy_items
+from clientmgr_dagster.defs.tenant_metrics import checks
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.dynamodb_source import DeviceScan, read_dynamodb
 from tests.device_mapper.dynamodb import THROTTLED, MoodyDynamoDb

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError
-from clientmgr.settings import Settings
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark import packing
 from clientmgr_dagster.spark.devices import read_devices, reading_conninfo
 from clientmgr_dagster.spark.tenant_source import Request, TenantReader, read_tenants

@@ -4,8 +4,8 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from clientmgr.database import Database
-from clientmgr.settings import Settings
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
 from tests.broker.conftest import TRANSPORTS
 from tests.streaming.rig import Rig
 

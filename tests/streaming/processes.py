@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
 from tests.waiting import eventually
 
 COMMAND = (sys.executable, "-c", "from clientmgr.cli import main; main()", "run")

@@ -9,15 +9,15 @@ from typing import Any, TypeVar
 
 from psycopg.rows import dict_row
 
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Broker, ConsumeStats, Message
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.contracts import topics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from streaming import topics
-from streaming.daemon import Daemon, consume_on
+from streaming.runtime.daemon import Daemon, consume_on
 
 Result = TypeVar("Result")
 NOW = 1_763_248_000_123

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from clientmgr.database import Database, Role
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
 from tests.devices.malformed import MALFORMED
 
 BEGINNING = 1_763_000_000_000

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from clientmgr.tenants.names import CustomerId, quoted_schema
-from streaming import contact_deletion, republisher, topics, writer
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.contracts import topics
+from streaming import contact_deletion, republisher, writer
 from tests.devices.histories import Happening, Model, happenings
 from tests.devices.test_store import devices
 from tests.streaming.rig import Rig

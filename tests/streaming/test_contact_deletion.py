@@ -4,10 +4,11 @@ from typing import Any
 
 import pytest
 
-from clientmgr.audit import AuditLogger, read_log
-from clientmgr.audit_verification import verify
-from clientmgr.database import Role
-from streaming import contact_deletion, topics, writer
+from clientmgr.audit.log import AuditLogger, read_log
+from clientmgr.audit.verification import verify
+from clientmgr.base.database import Role
+from clientmgr.contracts import topics
+from streaming import contact_deletion, writer
 from tests.streaming.rig import NOW, Rig, event
 
 pytestmark = pytest.mark.anyio

@@ -13,11 +13,12 @@ import pytest
 import structlog
 from psycopg.conninfo import conninfo_to_dict
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.settings import Settings
-from streaming import republisher, topics, writer
-from streaming.daemon import consume_on
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr.contracts import topics
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from streaming import republisher, writer
+from streaming.runtime.daemon import consume_on
 from tests.broker.conftest import TRANSPORTS
 from tests.streaming.conftest import IMPATIENT
 from tests.streaming.rig import Rig, event, until

@@ -12,15 +12,15 @@ import psycopg
 import pytest
 from psycopg import Connection
 
+from clientmgr.base.customer_ids import CustomerId, quoted_schema
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings, load_settings
-from clientmgr.tenants.names import CustomerId, quoted_schema
+from clientmgr.contracts import topics
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from streaming import topics
 from tests.conftest import TEST_TUNING
 from tests.gateway.process import GatewayProcess
 from tests.streaming.processes import WorkerProcess

@@ -3,7 +3,8 @@
 import pytest
 
 from clientmgr.broker.interface import Message
-from streaming import republisher, topics, writer
+from clientmgr.contracts import topics
+from streaming import republisher, writer
 from tests.devices.malformed import MALFORMED
 from tests.streaming.rig import NOW, Rig, event
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.embedded.server import free_port
-from clientmgr.settings import Settings
-from streaming import topics
+from clientmgr.contracts import topics
+from clientmgr.local.embedded.server import free_port
 from tests.streaming.processes import worker
 from tests.streaming.rig import Rig, event, until
 

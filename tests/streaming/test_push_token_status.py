@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database
 from clientmgr.broker.interface import Batch
-from clientmgr.database import Database
+from clientmgr.contracts import topics
 from clientmgr.tenants.directory import TenantDirectory
-from streaming import push_token_status, topics, writer
-from streaming.daemon import Services, consume_on
+from streaming import push_token_status, writer
 from streaming.push_token_status import PushTokenStatusUpdater, TokenType
+from streaming.runtime.daemon import Services, consume_on
 from tests.streaming.rig import NOW, Rig, event, until
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.embedded.redis import EmbeddedRedis
+from clientmgr.local.embedded.redis import EmbeddedRedis
 from streaming import writer
 from tests.streaming.rig import Rig, event
 
@@ -51,7 +51,7 @@ async def test_a_customer_that_was_active_a_moment_ago_is_not_served_once_it_is_
 async def test_the_workers_do_not_care_whether_redis_is_there(
     cached_rig: Rig, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("clientmgr.tenants.announcing.ENTRY_LIFETIME_S", 0.1)
+    monkeypatch.setattr("clientmgr.tenants.cache_invalidation.ENTRY_LIFETIME_S", 0.1)
     await cached_rig.publish(event(customer=7), event(customer=8, client="unknown"))
     await cached_rig.burst(writer.DAEMON)
     server.crash()

@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 import pytest
 
 from clientmgr.broker.interface import ReceivedMessage
-from streaming import republisher, topics, writer
+from clientmgr.contracts import topics
+from streaming import republisher, writer
 from streaming.republisher import due_at, retry_count
 from tests.streaming.rig import Rig, event
 

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from clientmgr.database import Role
+from clientmgr.base.database import Role
 from streaming import republisher, writer
-from streaming.daemon import consume_on
+from streaming.runtime.daemon import consume_on
 from tests.streaming.rig import Rig, event, until
 
 pytestmark = pytest.mark.anyio

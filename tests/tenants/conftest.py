@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.settings import Settings
-from clientmgr.sqlfiles import sql_root
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import sql_root
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 

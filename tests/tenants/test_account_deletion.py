@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from clientmgr.audit import AuditLogger
-from clientmgr.audit_verification import verify
-from clientmgr.database import Database, Role
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings
-from clientmgr.tenants import belongings
+from clientmgr.audit.log import AuditLogger
+from clientmgr.audit.verification import verify
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.operations.migrations import migrate_database
+from clientmgr.tenants import customer_data
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -26,8 +26,8 @@ Query = Callable[..., list[tuple[Any, ...]]]
 
 DELETE_UNTIL = """
 import os, signal, sys
-from clientmgr.database import Database
-from clientmgr.settings import load_settings
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 def kill_after(step):
@@ -84,12 +84,12 @@ def test_messages_without_an_ordering_key_go_by_what_they_say(
     # One that comes late is found by who looks for what was left.
     query(A_DEAD_LETTER, 99, "", b'{"customerId":7}')
     with database.connect(Role.DDL) as connection:
-        assert belongings.deleted_customers_with_rows(connection) == {7}
+        assert customer_data.deleted_customers_with_rows(connection) == {7}
 
 
 def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_them(database: Database) -> None:
     with database.connect(Role.DDL) as connection:
-        names = [rows.table for rows in belongings.ROWS]
+        names = [rows.table for rows in customer_data.ROWS]
         granted = connection.execute(
             "SELECT n, has_table_privilege('clientmgr.' || n, 'DELETE') FROM unnest(%s::text[]) AS n"
             " WHERE to_regclass('clientmgr.' || n) IS NOT NULL",

@@ -13,13 +13,13 @@ import pytest
 import redis
 from psycopg import AsyncConnection
 
-from clientmgr.database import Database, Role
-from clientmgr.embedded.redis import EmbeddedRedis
-from clientmgr.settings import Settings
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.tenants import directory as directory_module
-from clientmgr.tenants.announcing import ENTRY_LIFETIME_S, GENERATION_KEY, RedisAnnouncer
+from clientmgr.tenants.cache_invalidation import ENTRY_LIFETIME_S, GENERATION_KEY, RedisAnnouncer
 from clientmgr.tenants.directory import TenantDirectory
-from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 pytestmark = pytest.mark.anyio
@@ -275,7 +275,7 @@ async def test_a_change_that_can_not_be_announced_waits_until_nothing_cached_is_
 ) -> None:
     server.crash()
     started = time.monotonic()
-    monkeypatch.setattr("clientmgr.tenants.announcing.ENTRY_LIFETIME_S", 0.7)
+    monkeypatch.setattr("clientmgr.tenants.cache_invalidation.ENTRY_LIFETIME_S", 0.7)
     RedisAnnouncer(redis_settings).announce_change()
     assert time.monotonic() - started >= 0.7
 

@@ -7,14 +7,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 TENANTS = 60
 
 ACTIVATE = f"""
-from clientmgr.database import Database
-from clientmgr.settings import load_settings
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 settings = load_settings()
 TenantSchemaManager(Database.from_settings(settings), settings).activate(range(1, {TENANTS + 1}), actor="killed")

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clientmgr.errors import InvalidInputError
-from clientmgr.tenants.names import CustomerId, parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.errors import InvalidInputError
 
 REFUSED = [
     "0",

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
-from clientmgr.database import Database
-from clientmgr.migrations import migrate_database
-from clientmgr.settings import Settings
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings
+from clientmgr.contracts.lifecycle import TenantRequest
+from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.account_deletion import Step
-from clientmgr.tenants.names import CustomerId
 from clientmgr.tenants.reconciliation import DriftKind, Reconciler
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from clientmgr.tenants.wishes import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -82,7 +82,7 @@ def test_a_customer_who_was_wanted_back_during_its_deletion_comes_back_empty(
 
     def want_back(step: Step) -> None:
         if step is Step.DROPPED:
-            manager.register([Request(CustomerId(7), "message", datetime.now(UTC))])
+            manager.register([TenantRequest(CustomerId(7), "message", datetime.now(UTC))])
 
     manager.delete(7, actor="test", on_step=want_back)
     assert kinds(reconciler) == [(DriftKind.ACTIVATION_NOT_BEGUN, 7)]
@@ -100,7 +100,7 @@ def test_a_customer_who_was_wanted_back_while_its_deletion_was_stuck_comes_back(
     manager.activate([7], actor="test")
     query("UPDATE clientmgr.tenants SET status = 'deleting'")
     query("UPDATE clientmgr.tenant_wishes SET wish = 'deleted', asked_at = now() - interval '1 hour'")
-    manager.register([Request(CustomerId(7), "message", datetime.now(UTC))])
+    manager.register([TenantRequest(CustomerId(7), "message", datetime.now(UTC))])
     age(query)
     assert kinds(reconciler) == [(DriftKind.UNFINISHED_DELETION, 7)]
 
@@ -116,7 +116,7 @@ def test_a_deletion_that_never_began_is_done(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
     manager.activate([7], actor="test")
-    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+    manager.note_deletions([TenantRequest(CustomerId(7), "legal", datetime.now(UTC))])
     assert reconciler.find() == [], "its run may be about to begin"
     age(query)
     assert kinds(reconciler) == [(DriftKind.DELETION_NOT_BEGUN, 7)]
@@ -128,7 +128,7 @@ def test_what_was_asked_for_since_the_drift_was_found_is_never_undone(
     manager: TenantSchemaManager, reconciler: Reconciler, query: Query
 ) -> None:
     manager.activate([7], actor="test")
-    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+    manager.note_deletions([TenantRequest(CustomerId(7), "legal", datetime.now(UTC))])
     age(query)
     found = reconciler.find()
     manager.activate([7], actor="person")
@@ -223,7 +223,7 @@ def test_rows_of_a_customer_whose_deletion_is_still_to_come_are_left_to_it(
 ) -> None:
     manager.activate([7], actor="test")
     query(EXCLUSION)
-    manager.note_deletions([Request(CustomerId(7), "legal", datetime.now(UTC))])
+    manager.note_deletions([TenantRequest(CustomerId(7), "legal", datetime.now(UTC))])
 
     assert reconciler.find() == []
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from clientmgr.tenants.names import CustomerId
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.results import Change
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-from clientmgr.tenants.wishes import Request
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -19,11 +19,11 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 ORDERS = list(itertools.permutations(range(3)))
 
 
-def asked(minute: int, *, actor: str = "message") -> Request:
-    return Request(SEVEN, actor, START + timedelta(minutes=minute), f"event-{minute}")
+def asked(minute: int, *, actor: str = "message") -> TenantRequest:
+    return TenantRequest(SEVEN, actor, START + timedelta(minutes=minute), f"event-{minute}")
 
 
-def activate(manager: TenantSchemaManager, request: Request) -> None:
+def activate(manager: TenantSchemaManager, request: TenantRequest) -> None:
     if manager.register([request]):
         manager.migrate([SEVEN], actor=request.actor)
 
@@ -87,12 +87,12 @@ def test_a_person_who_asks_now_overrules_a_message_whose_clock_is_ahead(
     manager: TenantSchemaManager, query: Query
 ) -> None:
     ahead = datetime.now(UTC) + timedelta(minutes=4)
-    manager.delete_as_asked(Request(SEVEN, "message", ahead))
+    manager.delete_as_asked(TenantRequest(SEVEN, "message", ahead))
 
     (result,) = manager.activate([7], actor="cli")
 
     assert result.change is Change.CREATED
-    assert manager.delete_as_asked(Request(SEVEN, "message", ahead)).change is Change.SUPERSEDED
+    assert manager.delete_as_asked(TenantRequest(SEVEN, "message", ahead)).change is Change.SUPERSEDED
     assert state(query) == ("active", 1)
 
 

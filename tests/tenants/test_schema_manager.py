@@ -9,9 +9,9 @@ from typing import Any
 import psycopg
 import pytest
 
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError, MigrationError
-from clientmgr.settings import Settings
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError, MigrationError
+from clientmgr.base.settings import Settings
 from clientmgr.tenants import schema_manager
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
@@ -222,9 +222,9 @@ def test_the_no_op_query_looks_at_no_tenant_that_is_at_the_head(manager: TenantS
         manager.head_digest,
     )
     query("VACUUM ANALYZE clientmgr.tenants")
-    from clientmgr.sqlfiles import named_queries
+    from clientmgr.base.sqlfiles import named_queries
 
-    sql = named_queries("control/queries/tenants.sql")["not_at_head"].replace("%(head)s", "%s")
+    sql = named_queries("tenants/queries/tenants.sql")["not_at_head"].replace("%(head)s", "%s")
     plan = "\n".join(row[0] for row in query(f"EXPLAIN (ANALYZE) {sql}", manager.head_digest, manager.head_digest))
 
     assert "Seq Scan" not in plan

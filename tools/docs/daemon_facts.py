@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from clientmgr.database import Database
-from clientmgr.settings import load_settings
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
+from clientmgr.contracts.topics import DeviceMapperTopics
+from clientmgr.live.redis_stream import DURABLE_GROUP
 from clientmgr.tenants.directory import TenantDirectory
-from streaming import contact_deletion, push_token_status, republisher, telemetry, writer
-from streaming.daemon import Daemon, Services, Source
+from streaming import contact_deletion, push_token_status, republisher, writer
 from streaming.device_mapper import mapper
-from streaming.device_mapper.topics import Topics
+from streaming.runtime.daemon import Daemon, Services, Source
 from tools.docs.metric_names import (
     BROADCASTING,
     CONSUMING,
@@ -55,7 +56,7 @@ class DaemonFacts:
     settings: tuple[str, ...]
     metrics: Sequence[Collector]
     on_loop: tuple[Daemon, ...] = field(default=())
-    """Those that run on the loop of streaming/daemon.py; it knows what they read and publish."""
+    """Those that run on the loop of streaming/runtime/daemon.py; it knows what they read and publish."""
     reads: tuple[str, ...] = ()
     publishes: tuple[str, ...] = ()
     port_setting: str = "METRICS_PORT"
@@ -141,7 +142,7 @@ ALL: Final = (
             *ON_MESSAGES,
         ),
         [*CONSUMING, *PUBLISHING, *DEVICE_MAPPING],
-        (mapper.daemon(Topics("batch", "dg00")),),
+        (mapper.daemon(DeviceMapperTopics("batch", "dg00")),),
     ),
     DaemonFacts(
         "telemetry-writer",
@@ -156,7 +157,7 @@ ALL: Final = (
             "BROKER_MAX_ATTEMPTS",
         ),
         TELEMETRY,
-        reads=(f"Redis stream `telemetry:teltonika`, group `{telemetry.GROUP}`",),
+        reads=(f"Redis stream `telemetry:teltonika`, group `{DURABLE_GROUP}`",),
     ),
     DaemonFacts(
         "broadcast",

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from clientmgr.processes.programs import own_commands
-from clientmgr.settings import Settings
+from clientmgr.base.settings import Settings
+from clientmgr.local.processes.programs import own_commands
 from tools.docs.daemon_facts import ALL, SHARED_SETTINGS, DaemonFacts
 from tools.docs.markdown import code, table
 from tools.docs.metric_names import Collector, Measured

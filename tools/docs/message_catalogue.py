@@ -3,7 +3,7 @@
 import json
 from typing import Any, Final
 
-from streaming.broadcast.records import Body, Payload
+from streaming.live.records import Body, Payload
 from tools.docs import daemon_facts, messages
 from tools.docs.markdown import anchor, code, fenced, table
 from tools.docs.message_schemas import rows, schema_of
@@ -107,8 +107,7 @@ def _readers() -> dict[str, list[str]]:
 
 def _from_dagster() -> tuple[dict[str, str], dict[str, str]]:
     """What Dagster publishes and reads, by topic."""
-    from clientmgr.devices.topics import CONTACT_DELETION
-    from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+    from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, CONTACT_DELETION
     from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages
     from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 

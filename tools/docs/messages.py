@@ -8,13 +8,11 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from clientmgr.devices import events
-from clientmgr.tenants import messages as tenant_messages
-from streaming import contact_deletion, push_token_status, topics
-from streaming.device_mapper import mapping
-from streaming.device_mapper import messages as sending
-from streaming.device_mapper.assemble import apple, fcm, huawei, stored, webpush
-from streaming.device_mapper.topics import ERRORS, NOT_SENT
+from clientmgr.contracts import deletions, device_events, sending, topics, verdicts
+from clientmgr.contracts import lifecycle as tenant_messages
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT
+from clientmgr.sending import mapping
+from clientmgr.sending.assemble import apple, fcm, huawei, stored, webpush
 from tools.docs.daemon_facts import general
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent.parent / "tests" / "device_mapper" / "golden"
@@ -64,19 +62,19 @@ def _sent(topic: str, provider: str, request: Any, example: str) -> Carried:
 
 
 def _verdict(topic: str) -> Callable[[bytes], object]:
-    return lambda data: push_token_status.decode_verdict(topic, data)
+    return lambda data: verdicts.decode_verdict(topic, data)
 
 
 ALL: Final = (
     Carried(
         topics.WRITER,
         "What happens to a device. Late, twice and in any order: the outcome is the same.",
-        events.ClientEvent,
+        device_events.ClientEvent,
         {"payload": dict[str, Any]},
         {
-            "client.registered, client.updated": events.InfoPayload,
-            "client.pushTokenSet": events.PushTokenPayload,
-            "client.contactLinked": events.ContactPayload,
+            "client.registered, client.updated": device_events.InfoPayload,
+            "client.pushTokenSet": device_events.PushTokenPayload,
+            "client.contactLinked": device_events.ContactPayload,
         },
         published_from_outside="whoever hears from devices",
         example={
@@ -86,7 +84,7 @@ ALL: Final = (
             "occurredAt": AT,
             "payload": {"platform": "ios", "applicationVersion": "4.10.0", "language": "hu-HU", "pushEnabled": True},
         },
-        decode=events.decode_event,
+        decode=device_events.decode_event,
     ),
     Carried(
         topics.REPUBLISHER,
@@ -102,7 +100,7 @@ ALL: Final = (
     Carried(
         topics.PUSH_TOKEN_STATUS,
         "A provider's verdict on a push token.",
-        push_token_status.PushStatus,
+        verdicts.PushStatus,
         published_from_outside="the push senders",
         example={
             "eventId": "v-1",
@@ -117,7 +115,7 @@ ALL: Final = (
     Carried(
         topics.WEB_PUSH_TOKEN_STATUS,
         "A push service's verdict on a browser's subscription.",
-        push_token_status.WebPushStatus,
+        verdicts.WebPushStatus,
         published_from_outside="the web push sender",
         example={
             "eventId": "v-2",
@@ -130,7 +128,7 @@ ALL: Final = (
         decode=_verdict(topics.WEB_PUSH_TOKEN_STATUS),
     ),
     Carried(
-        tenant_messages.ACTIVATE_CUSTOMER,
+        topics.ACTIVATE_CUSTOMER,
         "A customer is to have a schema.",
         tenant_messages.ActivateCustomer,
         published_from_outside="whoever manages accounts",
@@ -138,7 +136,7 @@ ALL: Final = (
         decode=tenant_messages.decode_activation,
     ),
     Carried(
-        tenant_messages.ACCOUNT_DELETION,
+        topics.ACCOUNT_DELETION,
         "A customer's schema and all that belongs to it are to go.",
         tenant_messages.DeleteAccount,
         published_from_outside="whoever manages accounts",
@@ -148,10 +146,10 @@ ALL: Final = (
     Carried(
         topics.CONTACT_DELETION,
         "A contact is deleted; so are its devices.",
-        contact_deletion.ContactDeletion,
+        deletions.ContactDeletion,
         published_from_outside="whoever manages contacts",
         example={"eventId": "c-1", "customerId": 1001, "contactId": 10237, "deletedAt": AT},
-        decode=contact_deletion.decode_deletion,
+        decode=deletions.decode_deletion,
     ),
     Carried(
         topics.CONTACT_DELETION_ERRORS,
@@ -201,7 +199,7 @@ ALL: Final = (
         },
     ),
     Carried(
-        ERRORS,
+        DEVICE_MAPPER_ERRORS,
         "Messages of the device mapper's topics that can't be mapped, unchanged.",
         attributes=ERROR_ATTRIBUTES,
         read_outside="operators",

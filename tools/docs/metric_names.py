@@ -7,11 +7,11 @@ from typing import Final, TypeAlias
 from prometheus_client import Counter, Gauge, Histogram
 
 import clientmgr.broker.metrics as broker
-import clientmgr.system_metrics as system
-import streaming.broadcast.metrics as broadcast
-import streaming.dashboard.metrics as dashboard
-import streaming.device_mapper.metrics as device_mapper
-import streaming.telemetry_metrics as telemetry
+import clientmgr.operations.system_metrics as system
+import clientmgr.sending.metrics as device_mapper
+import clientmgr_dashboard.metrics as dashboard
+import streaming.live.broadcast.metrics as broadcast
+import streaming.live.telemetry.metrics as telemetry
 
 Collector: TypeAlias = Counter | Gauge | Histogram
 

@@ -1,11 +1,11 @@
-"""docs/settings.md: every setting, by the sections of clientmgr/settings.py."""
+"""docs/settings.md: every setting, by the sections of clientmgr/base/settings.py."""
 
 import inspect
 import re
 from typing import Final
 
-from clientmgr.hiding import display_value
-from clientmgr.settings import Settings
+from clientmgr.base.hiding import display_value
+from clientmgr.base.settings import Settings
 from tools.docs.markdown import code, table
 
 # A comment after an empty line, with a setting right below: the beginning of a section.
@@ -14,7 +14,7 @@ _SECTION: Final = re.compile(r"\n\n    # (?P<title>[^\n]+)\n    (?P<first>\w+): 
 INTRODUCTION = """\
 # Settings
 
-<!-- Written by `python -m tools.docs` from clientmgr/settings.py: change the text there. -->
+<!-- Written by `python -m tools.docs` from clientmgr/base/settings.py: change the text there. -->
 
 Each setting is an environment variable; `.env` in the working directory is read too, and the environment wins over it.
 A wrong value stops a program at its start, by name, with what was expected. `clientmgr config` shows the values in

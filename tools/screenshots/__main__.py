@@ -11,7 +11,7 @@ from typing import Final
 
 from PIL import Image
 
-from clientmgr.settings import load_settings
+from clientmgr.base.settings import load_settings
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.waiting import eventually
 from tools.screenshots import SHOTS, Shot

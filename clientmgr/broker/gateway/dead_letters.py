@@ -5,6 +5,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from clientmgr.base.logs import get_logger
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
@@ -12,8 +14,6 @@ from clientmgr.broker.gateway.refusals import not_found_when_gone
 from clientmgr.broker.gateway.wakeups import Wakeups
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import append_transactions
-from clientmgr.logs import get_logger
-from clientmgr.sqlfiles import named_queries
 
 log = get_logger(__name__)
 

@@ -6,14 +6,14 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.leases import AckId, LeasedMessage, Leases
 from clientmgr.broker.gateway.protos import Proto, PubsubMessage, ReceivedMessage
 from clientmgr.broker.gateway.refusals import Refusal
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -11,12 +11,12 @@ from typing import Any
 
 from psycopg.rows import tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.batcher import Batcher
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import invalid, not_found_when_gone
 from clientmgr.broker.gateway.wakeups import Wakeups
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/leases.sql")
 MAX_ACKS_AT_ONCE = 10_000

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 
 POOL_SIZE = 12
 WAIT_S = 10.0

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from psycopg.rows import tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.batcher import Batcher
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
@@ -19,7 +20,6 @@ from clientmgr.broker.interface import (
 from clientmgr.broker.metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/topics.sql")
 MAX_MESSAGES = 1000

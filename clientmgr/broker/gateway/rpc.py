@@ -6,11 +6,11 @@ from typing import Any
 
 import grpc
 
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway import protos
 from clientmgr.broker.gateway.protos import Proto
 from clientmgr.broker.gateway.refusals import Refusal, unimplemented
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

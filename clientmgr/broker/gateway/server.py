@@ -7,10 +7,14 @@ from typing import Any, Self
 
 import grpc
 
+from clientmgr.base.database import Database
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
-from clientmgr.broker.gateway.housekeeping import Housekeeping
 from clientmgr.broker.gateway.leases import Leases
+from clientmgr.broker.gateway.maintenance import Housekeeping
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import gateway_pool
 from clientmgr.broker.gateway.publishing import Publishing
@@ -20,10 +24,6 @@ from clientmgr.broker.gateway.subscriber import MessageCalls
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.broker.gateway.topics import PublisherService
 from clientmgr.broker.gateway.wakeups import Wakeups
-from clientmgr.database import Database
-from clientmgr.errors import SettingsError
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
 
 log = get_logger(__name__)
 

@@ -6,6 +6,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway import paging
 from clientmgr.broker.gateway.configuration import (
     SubscriptionRow,
@@ -18,7 +19,6 @@ from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Empty, ListSubscriptionsResponse, Proto, SeekResponse
 from clientmgr.broker.gateway.refusals import already_exists, invalid, not_found, not_found_when_gone, unimplemented
 from clientmgr.broker.gateway.wakeups import Wakeups
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/subscriptions.sql")
 TOPIC_QUERIES = named_queries("gateway/queries/topics.sql")

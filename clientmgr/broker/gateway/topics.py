@@ -5,6 +5,7 @@ from typing import Any
 
 from psycopg.rows import tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway import paging
 from clientmgr.broker.gateway.configuration import (
     changed_topic,
@@ -23,7 +24,6 @@ from clientmgr.broker.gateway.protos import (
 )
 from clientmgr.broker.gateway.publishing import Publishing, messages_of
 from clientmgr.broker.gateway.refusals import already_exists, not_found
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/topics.sql")
 

@@ -12,15 +12,15 @@ import psycopg
 from psycopg.rows import tuple_row
 from psycopg_pool import PoolTimeout
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.logs import get_logger
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.signals import Signal, wait_any
-from clientmgr.database import Database, Role
-from clientmgr.logs import get_logger
-from clientmgr.sqlfiles import named_queries
 
 log = get_logger(__name__)
 
-QUERIES = named_queries("gateway/queries/housekeeping.sql")
+QUERIES = named_queries("gateway/queries/maintenance.sql")
 CHANNEL = "event_channel"
 # What is due may still wait for another of its ordering key: a look is not to wake its readers all the time.
 AGAIN_S = 0.25

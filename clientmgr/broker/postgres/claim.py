@@ -15,8 +15,8 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 from psycopg.sql import Literal
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import ReceivedMessage
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/consume.sql")
 

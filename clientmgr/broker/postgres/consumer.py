@@ -12,6 +12,9 @@ import psycopg
 from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
+from clientmgr.base.database import CONNECTION_LIFETIME_S
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.postgres.claim import QUERIES, Claim, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import (
     Consumption,
@@ -24,9 +27,6 @@ from clientmgr.broker.postgres.consumption import (
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.publish import append_to_topics
 from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
-from clientmgr.database import CONNECTION_LIFETIME_S
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -11,14 +11,14 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres.batch import PostgresBatch
 from clientmgr.broker.postgres.claim import Claim, Subscription
 from clientmgr.broker.postgres.settlement import Settlement
 from clientmgr.broker.postgres.wakeups import Wakeups
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

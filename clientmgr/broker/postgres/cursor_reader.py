@@ -10,13 +10,13 @@ from typing import Any, Self
 
 from psycopg import Connection
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
 from clientmgr.broker.postgres.settlement import as_text
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.errors import InvalidInputError
-from clientmgr.settings import Settings
 
 
 class CursorReader:

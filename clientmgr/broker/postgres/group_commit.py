@@ -11,9 +11,9 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
+from clientmgr.base.errors import ErrorKind, classify
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
-from clientmgr.errors import ErrorKind, classify
 
 MOST_MESSAGES_A_COMMIT = 10_000
 # A connection that was idle for longer may have died unnoticed: ask it before trusting it with messages.

@@ -8,8 +8,8 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.metrics import forget_lag, set_lag
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/lag.sql")
 

@@ -15,11 +15,11 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
+from clientmgr.base.errors import PermanentError
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.copy_rows import copy_rows
-from clientmgr.devices.topics import SHARED
-from clientmgr.errors import PermanentError
-from clientmgr.sqlfiles import named_queries
+from clientmgr.contracts.topics import SHARED
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.rows import class_row, tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.postgres.publish import UnknownTopicError
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/read.sql")
 

@@ -6,8 +6,8 @@ from typing import Any
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
-from clientmgr.logs import get_logger
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.logs import get_logger
+from clientmgr.base.sqlfiles import named_queries
 
 log = get_logger(__name__)
 

@@ -8,11 +8,11 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
+from clientmgr.base.errors import InvalidInputError, PermanentError, TransientError
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message, check_publishable
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.publish import UnknownTopicError
-from clientmgr.errors import InvalidInputError, PermanentError, TransientError
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("broker/queries/topics.sql")
 

@@ -8,6 +8,10 @@ from typing import Any, Self
 import psycopg
 from psycopg import AsyncConnection
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres import retention, topics
@@ -17,10 +21,6 @@ from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.wakeups import Wakeups
-from clientmgr.database import Database, Role
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
 
 log = get_logger(__name__)
 

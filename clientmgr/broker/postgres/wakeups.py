@@ -14,7 +14,7 @@ from typing import Any
 import psycopg
 from psycopg import AsyncConnection
 
-from clientmgr.logs import get_logger
+from clientmgr.base.logs import get_logger
 
 log = get_logger(__name__)
 

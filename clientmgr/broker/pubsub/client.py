@@ -17,10 +17,10 @@ from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.portions import portions
+from clientmgr.base.settings import Settings
 from clientmgr.broker.pubsub.wire import Delivery, from_proto
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.portions import portions
-from clientmgr.settings import Settings
 
 CALL_TIMEOUT_S = 15.0
 RETRY_FOR_S = 30.0

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 from psycopg_pool import PoolTimeout
 
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.pubsub.client import RETRY_FOR_S, is_transient
 from clientmgr.broker.pubsub.handling import BURST_PATIENCE_S, Handling, backoff_s
 from clientmgr.broker.pubsub.retries import handle_due
 from clientmgr.broker.pubsub.wire import Delivery
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -18,6 +18,8 @@ from psycopg import AsyncConnection
 from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
+from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.interface import (
     ConsumerOptions,
     ConsumeStats,
@@ -36,8 +38,6 @@ from clientmgr.broker.pubsub.client import PubSubClient, is_transient
 from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import Resources
 from clientmgr.broker.pubsub.wire import Delivery
-from clientmgr.errors import ErrorKind, classify
-from clientmgr.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -8,10 +8,10 @@ import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Dead, ReceivedMessage, Retry
 from clientmgr.broker.postgres.settlement import as_text
 from clientmgr.broker.pubsub.wire import storable
-from clientmgr.sqlfiles import named_queries
 
 QUERIES = named_queries("gateway/queries/transport.sql")
 _LARGEST_NUMBER = 2**63 - 1

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 from google.protobuf import duration_pb2
 from google.pubsub_v1 import types
 
+from clientmgr.base.errors import PermanentError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.topics import check_name
 from clientmgr.broker.pubsub.client import PubSubClient
-from clientmgr.errors import PermanentError
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
 
 log = get_logger(__name__)
 

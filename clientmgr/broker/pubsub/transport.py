@@ -16,6 +16,10 @@ from google.api_core import exceptions
 from google.pubsub_v1 import types
 from psycopg import AsyncConnection
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import TransientError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.pubsub import wire
@@ -24,10 +28,6 @@ from clientmgr.broker.pubsub.consumer import Consumer, FlowControl
 from clientmgr.broker.pubsub.handling import Handling
 from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import MissingResourcesError, Resources
-from clientmgr.database import Database, Role
-from clientmgr.errors import TransientError
-from clientmgr.logs import get_logger
-from clientmgr.settings import Settings
 
 log = get_logger(__name__)
 

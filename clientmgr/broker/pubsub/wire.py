@@ -7,9 +7,9 @@ from typing import Any
 
 from google.pubsub_v1 import types
 
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
 from clientmgr.broker.postgres.topics import check_message
-from clientmgr.errors import InvalidInputError
 
 KEY_ATTRIBUTE = "cm-key"
 

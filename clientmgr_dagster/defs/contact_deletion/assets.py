@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import dagster as dg
 
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
 from clientmgr.broker.factory import open_broker
 from clientmgr.contact_deletions.bigquery import bounds
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
-from clientmgr.database import Role
-from clientmgr.devices.topics import CONTACT_DELETION
-from clientmgr.tenants.names import CustomerId
+from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of, chart, chunk_policy
-from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.partitions import tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
 from clientmgr_dagster.spark.session import SparkResource

@@ -2,8 +2,8 @@
 
 import dagster as dg
 
+from clientmgr.base.database import Role
 from clientmgr.contact_deletions.publishing import unpublished
-from clientmgr.database import Role
 from clientmgr_dagster.chunks import table
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages
 from clientmgr_dagster.resources import TenantsResource

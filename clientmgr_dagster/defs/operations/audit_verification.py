@@ -4,9 +4,9 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from clientmgr.audit import AuditLogger
-from clientmgr.audit_verification import Verdict, record, verify
-from clientmgr.database import Role
+from clientmgr.audit.log import AuditLogger
+from clientmgr.audit.verification import Verdict, record, verify
+from clientmgr.base.database import Role
 from clientmgr_dagster.chunks import table
 from clientmgr_dagster.failing import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource

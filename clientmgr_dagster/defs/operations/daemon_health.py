@@ -5,9 +5,9 @@ from dataclasses import asdict
 
 import dagster as dg
 
-from clientmgr.broker.daemon_health import READS, DaemonHealth, judge_all
+from clientmgr.base.database import Database, Role
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
-from clientmgr.database import Database, Role
+from clientmgr.operations.daemon_health import READS, DaemonHealth, judge_all
 from clientmgr_dagster.resources import TenantsResource
 
 daemon_assets = [

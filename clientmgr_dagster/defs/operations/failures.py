@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 import dagster as dg
 import msgspec
 
-from clientmgr.logs import get_logger
-from clientmgr.processes.system import ui_url
+from clientmgr.base.logs import get_logger
+from clientmgr.operations.dagster_addresses import ui_url
 from clientmgr_dagster.resources import TenantsResource
 
 log = get_logger(__name__)

@@ -2,7 +2,7 @@
 
 import dagster as dg
 
-from clientmgr.processes.programs import dagster_database_url
+from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr_dagster.event_log import prune
 from clientmgr_dagster.failing import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource

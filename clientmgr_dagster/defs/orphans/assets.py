@@ -11,11 +11,11 @@ from datetime import UTC, datetime, timedelta
 import dagster as dg
 from pydantic import Field
 
-from clientmgr.batch_failures import failures_of
-from clientmgr.database import Role
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
+from clientmgr.operations.batch_failures import failures_of
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
-from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import (
     active_customers_of,
     chart,
@@ -26,7 +26,7 @@ from clientmgr_dagster.chunks import (
     table,
 )
 from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
-from clientmgr_dagster.defs.tenancy.partitions import tenants_partitions
+from clientmgr_dagster.partitions import tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.orphans import STEP, find_orphans
 from clientmgr_dagster.spark.session import SparkResource

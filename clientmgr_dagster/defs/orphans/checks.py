@@ -4,9 +4,9 @@ from collections.abc import Mapping
 
 import dagster as dg
 
-from clientmgr.database import Role
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Role
 from clientmgr.orphans.deletion import young_candidates
-from clientmgr.tenants.names import CustomerId
 from clientmgr_dagster.chunks import table
 from clientmgr_dagster.resources import TenantsResource
 

@@ -5,12 +5,12 @@ from typing import Any
 
 import dagster as dg
 
+from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
-from clientmgr.tenants.names import CustomerId, parse_customer_id
 from clientmgr.tenants.results import Change
-from clientmgr.tenants.wishes import Request
-from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, forget_partition
 from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
+from clientmgr_dagster.partitions import DDL_POOL, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -59,7 +59,7 @@ def account_deletion_job() -> None:
     delete_account()
 
 
-def deletion_config(request: Request) -> dg.RunConfig:
+def deletion_config(request: TenantRequest) -> dg.RunConfig:
     """The run config for a request that came as a message."""
     config = DeletionConfig(
         customer_id=str(request.customer_id),
@@ -70,8 +70,8 @@ def deletion_config(request: Request) -> dg.RunConfig:
     return dg.RunConfig(ops={"delete_account": config})
 
 
-def _request(config: DeletionConfig) -> Request:
+def _request(config: DeletionConfig) -> TenantRequest:
     asked_at = datetime.fromtimestamp(config.occurred_at_ms / 1000, UTC) if config.occurred_at_ms else None
-    return Request(
+    return TenantRequest(
         parse_customer_id(config.customer_id, field="customer_id"), config.requested_by, asked_at, config.event_id
     )

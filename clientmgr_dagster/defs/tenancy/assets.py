@@ -4,13 +4,13 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from clientmgr.database import Role
-from clientmgr.tenants.names import parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.customer_ids import parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.chunks import log_partitions
-from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, tenants_partitions
 from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
+from clientmgr_dagster.partitions import DDL_POOL, tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 
 # A chunk of tenants is one run; a single run over thousands of keys hits the start timeout.

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 
 import dagster as dg
 
+from clientmgr.base.database import Role
 from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.reading import LoggedMessage
-from clientmgr.database import Role
-from clientmgr.devices.events import InvalidMessageError
-from clientmgr.tenants.messages import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, decode_activation, decode_deletion
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.lifecycle import TenantRequest, decode_activation, decode_deletion
+from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
-from clientmgr.tenants.wishes import Request
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
 from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
 from clientmgr_dagster.resources import TenantsResource
 
 DELETIONS_PER_TICK = 100
@@ -29,7 +29,7 @@ class Asked:
     """A message that can be acted on."""
 
     offset: int
-    request: Request
+    request: TenantRequest
 
 
 @dg.sensor(
@@ -102,7 +102,7 @@ def _understood(
     context: dg.SensorEvaluationContext,
     reader: CursorReader,
     messages: Sequence[LoggedMessage],
-    decode: Callable[[bytes], Request],
+    decode: Callable[[bytes], TenantRequest],
 ) -> list[Asked]:
     """What the messages ask for. A message that nobody can act on is set aside: the sensor goes on."""
     asked = []

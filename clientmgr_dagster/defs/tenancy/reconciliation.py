@@ -11,11 +11,11 @@ from collections.abc import Iterable, Sequence
 import dagster as dg
 import msgspec
 
-from clientmgr.database import Role
+from clientmgr.base.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import DDL_POOL, PARTITIONS, forget_partition
+from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 FIRST_PAUSE_S = 60.0

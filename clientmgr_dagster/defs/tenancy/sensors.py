@@ -2,10 +2,10 @@
 
 import dagster as dg
 
-from clientmgr.database import Role
+from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
 from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
-from clientmgr_dagster.defs.tenancy.partitions import (
+from clientmgr_dagster.partitions import (
     LIFECYCLE_TAGS,
     PARTITIONS,
     held_keys,

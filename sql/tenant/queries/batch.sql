@@ -53,7 +53,7 @@ FROM grouped;
 
 -- name: sync_sample
 -- The devices whose keys have the smallest hashes, so that DynamoDB's side picks the same ones. What is compared of them
--- is in clientmgr/dashboard/sync.py; a token is there as its digest.
+-- is in clientmgr/tenant_metrics/sync.py; a token is there as its digest.
 SELECT
     d.application_code || '#' || d.client_id AS device_key,
     chosen.sample_hash,

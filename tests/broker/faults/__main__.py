@@ -10,9 +10,9 @@ from pathlib import Path
 
 import psycopg
 
-from clientmgr.database import Database
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.migrations import migrate_database
+from clientmgr.base.database import Database
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.operations.migrations import migrate_database
 from tests.broker.faults.harness import Report, Run
 from tests.broker.faults.scenario import Faults, Scenario
 from tests.conftest import TEST_TUNING

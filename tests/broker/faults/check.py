@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection, IsolationLevel
 from psycopg.rows import class_row, tuple_row
 
-from clientmgr.sqlfiles import named_queries
+from clientmgr.base.sqlfiles import named_queries
 
 QUERIES = named_queries(str(Path(__file__).with_name("check.sql")))
 SCHEMA = Path(__file__).with_name("schema.sql")

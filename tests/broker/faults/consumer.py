@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import msgspec
 
+from clientmgr.base.database import Database
+from clientmgr.base.errors import PermanentError, TransientError
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Message, Outcome, ReceivedMessage, Retry
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database
-from clientmgr.errors import PermanentError, TransientError
-from clientmgr.settings import load_settings
 from tests.broker.faults import mutants
 from tests.broker.faults.publisher import Body
 from tests.broker.faults.scenario import ECHO_TOPIC, GROUP, Chances, Task

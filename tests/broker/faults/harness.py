@@ -12,11 +12,11 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.embedded.postgres import EmbeddedPostgres
-from clientmgr.settings import load_settings
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from tests.broker.faults.check import Finding, Tally, Violation, find_violations, install_schema, read_tally
 from tests.broker.faults.crew import POLL_S, Crew
 from tests.broker.faults.mutants import MUTANTS

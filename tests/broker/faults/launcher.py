@@ -17,8 +17,8 @@ from typing import Self
 
 import msgspec
 
-from clientmgr.logs import configure_logging
-from clientmgr.settings import Settings, load_settings
+from clientmgr.base.logs import configure_logging
+from clientmgr.base.settings import Settings, load_settings
 from tests.broker.faults.consumer import consume_until
 from tests.broker.faults.publisher import publish_until
 from tests.broker.faults.scenario import Task

@@ -9,7 +9,7 @@ import psycopg
 from psycopg import Connection
 from psycopg.rows import tuple_row
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 from tests.broker.faults.check import QUERIES
 
 ANSWER_WITHIN_S = 30.0

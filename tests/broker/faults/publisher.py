@@ -14,10 +14,10 @@ import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.database import Database, Role
-from clientmgr.settings import load_settings
 from tests.broker.faults.scenario import TOPIC, Chances, Scenario, Task
 
 RECONNECT_PAUSE_S = 0.02

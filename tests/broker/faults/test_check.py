@@ -2,7 +2,7 @@
 
 import pytest
 
-from clientmgr.database import Database, Role
+from clientmgr.base.database import Database, Role
 from tests.broker.faults.check import Violation, find_violations, install_schema
 
 # Tenant 1 published three transactions of 3, 2 and 3 messages; the second one is poison.

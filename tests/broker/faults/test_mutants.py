@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.database import Database
+from clientmgr.base.database import Database
 from tests.broker.faults.harness import Run
 from tests.broker.faults.mutants import KILLS_ONLY, MUTANTS
 from tests.broker.faults.scenario import Faults, Scenario

@@ -1,0 +1,1 @@
+"""The append-only audit log, and the proof that nobody changed it."""

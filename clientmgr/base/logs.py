@@ -1,0 +1,119 @@
+"""Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in."""
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+from structlog.typing import EventDict, Processor
+
+from clientmgr.base.settings import Settings
+
+SERVICE_NAME = "client-manager"
+
+_ECS_NAMES = {
+    "timestamp": "@timestamp",
+    "level": "log.level",
+    "logger": "log.logger",
+    "event": "message",
+    "process": "process.name",
+    "pid": "process.pid",
+    "exception": "error.stack_trace",
+    "error": "error.message",
+    "error_type": "error.type",
+    "customer_id": "organization.id",
+}
+
+
+def configure_logging(settings: Settings, *, process: str = "clientmgr", stream: TextIO | None = None) -> None:
+    """Send all logs, ours and the libraries', to `stream` (standard error) in the format the settings ask for."""
+    stream = stream or sys.stderr
+    as_json = logs_as_json(settings, stream)
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    rendering: list[Processor]
+    if as_json:
+        rendering = [
+            _describe_exception,
+            structlog.processors.format_exc_info,
+            _to_ecs(process),
+            structlog.processors.JSONRenderer(),
+        ]
+    else:
+        rendering = [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *rendering],
+        )
+    )
+    logging.captureWarnings(True)
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(settings.log_level.upper())
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        wrapper_class=structlog.stdlib.BoundLogger,
+        # Not cached: a logger that was used before would keep the configuration it had then.
+        cache_logger_on_first_use=False,
+    )
+
+
+def logs_as_json(settings: Settings, stream: TextIO) -> bool:
+    """Whether the log on `stream` is for machines."""
+    return settings.log_format == "json" or (settings.log_format == "auto" and not stream.isatty())
+
+
+def write_line(line: str) -> None:
+    """Write a line that is already in its final form where the log goes."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler, logging.StreamHandler):
+            handler.acquire()
+            try:
+                handler.stream.write(line + "\n")
+                handler.flush()
+            finally:
+                handler.release()
+
+
+def get_logger(name: str) -> structlog.stdlib.BoundLogger:
+    """A logger that takes key-value pairs: `log.info("tenant activated", customer_id=5)`."""
+    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
+    return logger
+
+
+def _describe_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """An exception's type and message beside its traceback, where machines look for them."""
+    exc_info = event.get("exc_info")
+    error = sys.exc_info()[1] if exc_info is True else exc_info[1] if isinstance(exc_info, tuple) else exc_info
+    if isinstance(error, BaseException):
+        event.setdefault("error", str(error))
+        event.setdefault("error_type", type(error).__name__)
+    return event
+
+
+def _to_ecs(process: str) -> Processor:
+    def rename(_logger: Any, _method: str, event: EventDict) -> EventDict:
+        ecs: EventDict = {"ecs.version": "8.17.0", "service.name": SERVICE_NAME, "process.name": process}
+        ours: dict[str, Any] = {}
+        for key, value in event.items():
+            if key in _ECS_NAMES:
+                ecs[_ECS_NAMES[key]] = value
+            else:
+                ours[key] = value
+        if ours:
+            # ECS keeps fields that are not its own under a name of the organisation's choosing.
+            ecs["clientmgr"] = ours
+        return ecs
+
+    return rename

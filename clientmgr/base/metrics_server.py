@@ -1,0 +1,114 @@
+"""Serves a daemon's Prometheus metrics and its health on METRICS_PORT. What is measured is defined where it happens."""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
+
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+
+log = get_logger(__name__)
+
+PLAIN_TEXT = "text/plain; charset=utf-8"
+BEAT_S = 1.0
+STUCK_AFTER_S = 15.0
+
+Health = Callable[[], str]
+"""What is wrong, in a few words; empty: nothing."""
+
+
+@contextlib.asynccontextmanager
+async def serve_metrics(settings: Settings, *, stuck_after_s: float = STUCK_AFTER_S) -> AsyncIterator[None]:
+    """Serve `/metrics` and `/healthz` on METRICS_HOST meanwhile, where METRICS_PORT is set.
+
+    A thread answers: what a busy event loop does to us is to be seen in the numbers, not as scrapes that fail. The
+    daemon is healthy for as long as its event loop turns.
+    """
+    if not settings.metrics_port:
+        yield
+        return
+    last_beat = time.monotonic()
+
+    async def beat() -> None:
+        nonlocal last_beat
+        while True:
+            last_beat = time.monotonic()
+            await asyncio.sleep(BEAT_S)
+
+    def health() -> str:
+        silence_s = time.monotonic() - last_beat
+        return f"the event loop has been stuck for {silence_s:.0f} s" if silence_s > stuck_after_s else ""
+
+    with _http_server(settings, health):
+        heart = asyncio.create_task(beat(), name="heartbeat")
+        try:
+            yield
+        finally:
+            heart.cancel()
+
+
+@contextlib.contextmanager
+def _http_server(settings: Settings, health: Health) -> Iterator[None]:
+    host, port = settings.metrics_host, settings.metrics_port
+    try:
+        server = _Server((host, port), _handler(health))
+    except OSError as error:
+        if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+            raise SettingsError(
+                f"METRICS_HOST: expected an address of this machine, got {host!r} ({error.strerror})"
+            ) from None
+        raise SettingsError(
+            f"METRICS_PORT: expected a free port, got {port} ({error.strerror}); every daemon needs its own, or 0"
+        ) from None
+    thread = threading.Thread(target=server.serve_forever, args=(0.1,), name="metrics", daemon=True)
+    thread.start()
+    log.info("metrics are served", host=host, port=port)
+    try:
+        yield
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        super().__init__(address, handler)
+
+
+def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = 10.0  # of a connection that says nothing
+
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+                    self._answer(200, content_type, encode(REGISTRY))
+                case "/healthz":
+                    problem = health()
+                    self._answer(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
+                case _:
+                    self._answer(404, PLAIN_TEXT, b"there are /metrics and /healthz")
+
+        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class calls it so
+            """A scrape every few seconds is no news."""
+
+    return Handler

@@ -1,0 +1,446 @@
+"""Every setting, once: its default, its environment name (the field's, in capitals) and a line of help.
+
+Values come from the environment, then from `.env` in the working directory, then from the defaults here.
+"""
+
+import functools
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import SettingsError as UnreadableSettingError
+
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.hiding import display_value
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _postgres_url(value: str) -> str:
+    if value and not value.startswith(("postgresql://", "postgres://")):
+        raise ValueError("a URL like postgresql://user:password@host:5432/database")
+    return value
+
+
+def _redis_url(value: str) -> str:
+    if value and not value.startswith(("redis://", "rediss://", "unix://")):
+        raise ValueError("a URL like redis://host:6379/0")
+    return value
+
+
+def _web_url(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() and not value.get_secret_value().startswith(("https://", "http://")):
+        raise ValueError("a URL like https://host/path")
+    return value
+
+
+def _origin_url(value: str) -> str:
+    if value and not re.fullmatch(r"https?://[^/?#@\s;,']+/?", value):
+        raise ValueError("a URL like https://host or http://host:8788, without a path")
+    return value.rstrip("/")
+
+
+PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
+OriginUrl = Annotated[str, AfterValidator(_origin_url)]
+RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
+
+
+class Settings(BaseSettings):
+    """What an operator can set. Construct it with `load_settings()`, which turns a wrong value into a clear error."""
+
+    model_config = SettingsConfigDict(
+        env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True, validate_default=True
+    )
+
+    # Stores
+    database_url: PostgresUrl = Field("", description="PostgreSQL. Empty: start an embedded one.")
+    database_ddl_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_ddl. Empty: DATABASE_URL's login takes the role."
+    )
+    database_writer_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_writer. Empty: DATABASE_URL's login takes the role."
+    )
+    database_reader_url: PostgresUrl = Field(
+        "", description="Login that acts as role clientmgr_reader. Empty: DATABASE_URL's login takes the role."
+    )
+    redis_url: RedisUrl = Field("", description="Redis or Valkey. Empty: start an embedded one.")
+
+    # Embedded servers
+    data_dir: Path = Field(Path(".clientmgr"), description="Folder for the embedded servers' data, logs and secrets.")
+    postgres_port: Port = Field(0, description="Port of the embedded PostgreSQL. 0: a free one.")
+    redis_port: Port = Field(0, description="Port of the embedded Redis protocol server. 0: a free one.")
+    embedded_minimum_free_mb: int = Field(
+        500, ge=0, description="Refuse to start embedded servers with less free disk space than this."
+    )
+    java_home: str = Field("", description="Java 17+ for Spark. Empty: one on PATH, else the packaged one.")
+
+    # Tenants and audit
+    tenant_connections: int = Field(8, ge=1, le=100, description="Connections used to work on many tenants at once.")
+    tenant_lock_timeout_ms: int = Field(
+        10_000, ge=0, description="How long a schema change waits for a lock before it gives up. 0: for ever."
+    )
+    tenant_reconcile_grace_s: float = Field(
+        300.0, ge=0, description="What is under way for longer counts as left behind: the reconciler finishes it."
+    )
+    audit_hash_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
+    )
+
+    # Dagster
+    dagster_host: str = Field("127.0.0.1", description="Address of the Dagster UI.")
+    dagster_port: Port = Field(3000, description="Port of the Dagster UI. 0: a free one.")
+    dagster_database_url: PostgresUrl = Field(
+        "", description="PostgreSQL for Dagster's own storage. Empty: schema `dagster` in DATABASE_URL."
+    )
+    dagster_event_retention_days: float = Field(
+        30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+    )
+    daemon_late_after_s: float = Field(
+        300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."
+    )
+    alert_webhook_url: SecretWebUrl = Field(
+        SecretStr(""),
+        description="Told of each failed Dagster run, as JSON with a `text` for chats. Empty: only the log.",
+    )
+
+    # Spark
+    spark_master: str = Field(
+        "local[*]", description="Where Spark runs: local[*], spark://host:7077, yarn, k8s://https://host:443."
+    )
+    # Not SPARK_REMOTE: pyspark reads a variable of that name itself, and an empty one means Connect to it.
+    spark_connect_url: str = Field(
+        "", description="Spark Connect server, like sc://host:15002. Set: SPARK_MASTER does not count."
+    )
+    spark_conf: dict[str, str] = Field(
+        {}, description='More of Spark\'s own settings, as JSON: {"spark.executor.memory": "2g"}.'
+    )
+    spark_partitions: int = Field(
+        8,
+        ge=1,
+        le=10_000,
+        description="Tasks that a read of tenants, BigQuery or DynamoDB is cut into: a few per core.",
+    )
+    spark_postgres_reader: Literal["arrow", "jdbc"] = Field(
+        "arrow",
+        description="How Spark reads devices: Arrow over COPY, or JDBC for clusters that have the driver's jar.",
+    )
+
+    # Stores that we do not own
+    bigquery_project: str = Field(
+        "", description="Google Cloud project of the deleted contacts. Empty: there are none."
+    )
+    bigquery_deleted_contacts_table: str = Field(
+        "contacts.deleted_contacts", description="BigQuery table of deleted contacts: dataset.table."
+    )
+    bigquery_scratch_dataset: str = Field(
+        "",
+        description="Dataset for pages of deleted contacts while they are read. Empty: where BigQuery keeps results.",
+    )
+    bigquery_endpoint: str = Field("", description="URL of a BigQuery stand-in. Empty: Google's.")
+    bigquery_storage_endpoint: str = Field(
+        "", description="host:port of a BigQuery Storage stand-in, without TLS. Empty: Google's."
+    )
+
+    # Batch work
+    contact_deletion_page_size: int = Field(
+        1_000_000, ge=1, le=1_000_000, description="Deleted contacts taken from BigQuery at a time."
+    )
+    contact_deletion_overlap_hours: float = Field(
+        24.0, ge=0, description="How far behind its watermark BigQuery is read again, for rows that came late."
+    )
+    orphan_threshold_days: float = Field(
+        30.0, gt=0, description="A device without a contact for longer than this is an orphan."
+    )
+    orphan_batch_size: int = Field(5000, ge=1, le=50_000, description="Orphans deleted in one transaction.")
+    orphan_max_share: float = Field(
+        0.5, ge=0, le=1, description="A tenant that would lose more than this share of its devices is left alone."
+    )
+    orphan_guard_minimum: int = Field(
+        100, ge=0, description="Up to this many orphans a tenant may lose whatever their share."
+    )
+    orphan_excluded_customers: str = Field(
+        "", description="Customers whose orphans are never deleted: ids with commas between."
+    )
+    orphan_dry_run: bool = Field(False, description="Count the orphans that would be deleted, and delete none.")
+    orphan_attempts: int = Field(
+        3, ge=1, le=10, description="How often a customer whose orphans could not be deleted is tried."
+    )
+    sync_validation: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Compare devices with DynamoDB when the dashboard's numbers are collected, which scans its table. "
+        "auto: where DYNAMODB_ENDPOINT is set.",
+    )
+    sync_sample_size: int = Field(
+        100, ge=1, le=10_000, description="Devices of each tenant that are compared with DynamoDB field by field."
+    )
+    sync_scan_attempts: int = Field(
+        8, ge=1, le=20, description="How often DynamoDB is asked for a page, with backoff, before the sync check fails."
+    )
+    sync_tolerance: float = Field(
+        0.01, ge=0, le=1, description="Share of devices that may differ from DynamoDB before a check complains."
+    )
+
+    # Processes and logs
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
+    log_format: Literal["auto", "console", "json"] = Field(
+        "auto", description="auto: readable on a terminal, JSON in ECS field names otherwise."
+    )
+    shutdown_timeout_s: float = Field(
+        20.0, gt=0, description="How long a process may take to stop before it is killed."
+    )
+
+    # Messages
+    broker: Literal["postgres", "pubsub"] = Field("postgres", description="The transport that the daemons run on.")
+    broker_total_partitions: int = Field(
+        16, ge=1, le=1024, description="Partitions of a new topic on PostgreSQL; independent of the number of workers."
+    )
+    broker_batch_size: int = Field(100, ge=1, le=10_000, description="Messages a consumer takes at a time.")
+    broker_wait_period_ms: int = Field(
+        1000, ge=1, description="Longest wait between two looks for messages when no wake-up came."
+    )
+    broker_max_attempts: int = Field(
+        10, ge=1, description="Attempts at a message whose error nobody foresaw before it is dead."
+    )
+    broker_max_message_bytes: int = Field(
+        8 * 1024 * 1024,
+        ge=1,
+        lt=10_000_000,
+        description="Largest message that may be published; Pub/Sub's own limit is 10 MB.",
+    )
+    broker_publish_timeout_ms: int = Field(
+        30_000,
+        ge=0,
+        description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never.",
+    )
+    broker_retention_hours: float = Field(
+        168.0, ge=0, description="How long a message stays after every group has passed it."
+    )
+    writer_batch_size: int = Field(500, ge=1, le=10_000, description="Events a writer takes at a time.")
+    writer_concurrency: int = Field(2, ge=1, le=64, description="Batches that a writer has in hand at once.")
+    writer_lock_timeout_ms: int = Field(
+        1000,
+        ge=1,
+        description="How long a batch waits for a tenant that somebody has locked before it goes to the retries.",
+    )
+    push_token_status_batch_size: int = Field(
+        100, ge=1, le=10_000, description="Verdicts on push tokens taken at a time."
+    )
+    push_token_status_wait_ms: int = Field(1000, ge=0, description="How long a batch of verdicts may take to fill up.")
+    contact_deletion_batch_size: int = Field(1000, ge=1, le=10_000, description="Contacts deleted at a time.")
+    flipper_refresh_ms: int = Field(2000, ge=0, description="How old the flippers that a daemon goes by may be.")
+    client_fetcher_fallback_enabled: bool = Field(
+        True,
+        description="False: the device mapper reads PostgreSQL alone, whatever the flippers say, and more at once.",
+    )
+    device_mapper_batches: int = Field(2, ge=1, le=64, description="Batches that a device mapper has in hand at once.")
+    device_mapper_messages: int = Field(5, ge=1, le=1000, description="Messages in such a batch.")
+    device_mapper_postgres_batches: int = Field(
+        3, ge=1, le=64, description="DEVICE_MAPPER_BATCHES where PostgreSQL alone is read."
+    )
+    device_mapper_postgres_messages: int = Field(
+        10, ge=1, le=1000, description="DEVICE_MAPPER_MESSAGES where PostgreSQL alone is read."
+    )
+    dynamodb_endpoint: str = Field("", description="URL of DynamoDB. Empty: AWS's, for the environment's region.")
+    dynamodb_devices_table: str = Field("client-manager-devices", description="The legacy store's table of devices.")
+    dynamodb_concurrency: int = Field(32, ge=1, le=1000, description="Queries that a process sends DynamoDB at once.")
+    dynamodb_timeout_ms: int = Field(5000, ge=1, description="How long DynamoDB may take to answer a query.")
+    dynamodb_patience_ms: int = Field(
+        15_000,
+        ge=0,
+        description="How long a batch of the device mapper may take while DynamoDB throttles. "
+        "What is not answered by then comes again and needs only the rest.",
+    )
+    pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
+    pubsub_emulator_host: str = Field(
+        "",
+        description="host:port of a Pub/Sub emulator or of our gateway, as Google's client reads it. Empty: Google's.",
+    )
+    pubsub_create_missing: bool = Field(
+        True, description="Create missing topics and subscriptions. False: name them and stop."
+    )
+    pubsub_ack_deadline_s: int = Field(60, ge=10, le=600, description="Acknowledgement deadline of our subscriptions.")
+    pubsub_max_outstanding_messages: int = Field(
+        1000, ge=1, description="Flow control: messages held by a consumer at once."
+    )
+    pubsub_max_outstanding_bytes: int = Field(
+        100 * 1024 * 1024, ge=1, description="Flow control: bytes held by a consumer at once."
+    )
+    pubsub_dead_letter_topic: str = Field(
+        "",
+        description="Dead-letter topic put on subscriptions that we create. Empty: none, our own error topics serve.",
+    )
+    pubsub_max_delivery_attempts: int = Field(
+        10, ge=5, le=100, description="Deliveries before Pub/Sub moves a message to the dead-letter topic."
+    )
+    pubsub_gateway_host: str = Field("127.0.0.1", description="Address that `clientmgr pubsub-gateway` listens on.")
+    pubsub_gateway_port: Port = Field(
+        8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one."
+    )
+    metrics_port: Port = Field(0, description="Port of a daemon's /metrics and /healthz. 0: not served.")
+    metrics_host: str = Field(
+        "127.0.0.1", description="Address of METRICS_PORT. Whoever reaches it may read the metrics: they name topics."
+    )
+
+    # Live broadcast
+    instance_id: str = Field(
+        "",
+        max_length=100,
+        description="Names a broadcast instance or durable writer; two of one name halve each other's stream. "
+        "Empty: a new, unique one at each start.",
+    )
+    redis_telemetry_stream: str = Field(
+        "telemetry:teltonika", min_length=1, description="Redis stream that devices' positions come from."
+    )
+    live_ws_host: str = Field("127.0.0.1", description="Address of the live WebSocket, its page and its metrics.")
+    live_ws_port: Port = Field(8787, description="Port of the live WebSocket, its page and its metrics. 0: a free one.")
+    live_auth: Literal["on", "off"] = Field(
+        "on", description="off: everybody may see every event without a token. For a demo only."
+    )
+    live_token_key: SecretStr = Field(
+        SecretStr(""), description="Key that live tokens are signed with. Empty: made and kept in DATA_DIR."
+    )
+    live_allowed_origins: str = Field(
+        "",
+        description="Web origins, by comma, whose pages may connect besides our own page's; * allows all of them.",
+    )
+    live_broadcast_group_prefix: str = Field(
+        "live-broadcast", min_length=1, description="Consumer groups of broadcast instances are named PREFIX-INSTANCE."
+    )
+    live_broadcast_batch_size: int = Field(
+        100, ge=1, le=10_000, description="Records that a broadcast instance reads at a time."
+    )
+    live_broadcast_batch_block_ms: int = Field(
+        1000,
+        ge=1,
+        le=30_000,  # neighbours take an instance that asks for nothing in a minute for dead
+        description="Longest wait of one read when the stream is quiet.",
+    )
+    live_broadcast_tick_ms: int = Field(
+        0,
+        ge=0,
+        le=1000,
+        description="Pause for this long after a batch that was not full: less CPU, more lag. 0: no pause.",
+    )
+    live_io_uring: bool = Field(
+        True, description="Send to many connections by one system call, where Linux has io_uring and lets us use it."
+    )
+    live_device_event_refresh_ms: int = Field(
+        30_000,
+        ge=100,
+        description="How often the map of devices to events is read anew; at once when told of a change.",
+    )
+    live_ws_backpressure_threshold_bytes: int = Field(
+        1_048_576, ge=1024, description="A connection with more unsent bytes than this is closed with 1008."
+    )
+    live_ws_stall_timeout_ms: int = Field(
+        10_000,
+        ge=100,
+        description="A connection that takes nothing for this long while data waits is closed with 1008.",
+    )
+    live_ws_ping_interval_ms: int = Field(
+        20_000,
+        ge=100,
+        description="A connection silent for this long is pinged; without an answer for as long again it is cut off.",
+    )
+    live_ws_max_connections: int = Field(10_000, ge=1, description="Connections at once; further ones get 1013.")
+    live_ws_max_subscriptions: int = Field(100, ge=1, description="Topics that one connection may subscribe to.")
+    live_ws_max_frame_bytes: int = Field(4096, ge=128, le=65_536, description="Largest message that a client may send.")
+    live_topics_warning: int = Field(
+        10_000, ge=1, description="Warn when there are more topics than this: events are fewer, as a rule."
+    )
+    telemetry_batch_size: int = Field(
+        500, ge=1, le=10_000, description="Positions that the durable writer takes at a time."
+    )
+    telemetry_claim_idle_ms: int = Field(
+        30_000, ge=100, description="Positions that a writer has held for longer than this are taken over by another."
+    )
+    telemetry_retention_days: int = Field(30, ge=0, description="How long positions are kept. 0: for ever.")
+    telemetry_stream_keep_s: float = Field(
+        300.0, ge=0, description="How long a durable position stays in the stream before it is trimmed."
+    )
+
+    # Dashboard
+    dashboard_host: str = Field(
+        "127.0.0.1", description="Address of the dashboard. One that others can reach needs DASHBOARD_USERS_FILE."
+    )
+    dashboard_port: Port = Field(8788, description="Port of the dashboard. 0: a free one.")
+    dashboard_users_file: str = Field(
+        "",
+        description="Who may sign in to the dashboard: lines made by `clientmgr dashboard user`. "
+        "Empty: no sign-in, on a loopback address only.",
+    )
+    dashboard_session_key: SecretStr = Field(
+        SecretStr(""),
+        description="Key that the dashboard's sessions are signed with. Empty: made and kept in DATA_DIR.",
+    )
+    dashboard_session_hours: float = Field(
+        12.0, gt=0, le=24 * 30, description="How long a sign-in to the dashboard is good for."
+    )
+    dashboard_tls_certificate: str = Field(
+        "", description="PEM file with the dashboard's certificate. Empty: plain HTTP, for loopback or behind a proxy."
+    )
+    dashboard_tls_key: str = Field("", description="PEM file with the certificate's key.")
+    dashboard_url: OriginUrl = Field(
+        "", description="Where browsers see the dashboard, where that is not DASHBOARD_HOST:DASHBOARD_PORT."
+    )
+    live_url: OriginUrl = Field(
+        "", description="Where browsers see the live page, where that is not LIVE_WS_HOST:LIVE_WS_PORT."
+    )
+    dagster_url: OriginUrl = Field(
+        "", description="Where browsers see the Dagster UI, where that is not DAGSTER_HOST:DAGSTER_PORT."
+    )
+
+    def effective(self) -> list[tuple[str, str, str]]:
+        """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
+        rows = []
+        for name, field in type(self).model_fields.items():
+            rows.append((name.upper(), display_value(getattr(self, name)), field.description or ""))
+        return rows
+
+    def environment(self) -> dict[str, str]:
+        """These settings as environment variables, secrets included: what a child process of ours is started with."""
+        values = {}
+        for name in type(self).model_fields:
+            value = getattr(self, name)
+            values[name.upper()] = _as_environment_value(value)
+        return values
+
+
+def _as_environment_value(value: Any) -> str:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    return json.dumps(value) if isinstance(value, dict) else str(value)
+
+
+def load_settings(**overrides: Any) -> Settings:
+    """Read the settings; a wrong value raises `SettingsError` with its name and what was expected."""
+    try:
+        return Settings(**overrides)
+    except UnreadableSettingError as error:
+        # Of what is no JSON pydantic says no more than the field's name.
+        named = re.search(r'field "(\w+)"', str(error))
+        raise SettingsError(f"{named[1].upper() if named else error}: expected JSON, got none") from None
+    except ValidationError as error:
+        problems = []
+        for detail in error.errors(include_url=False):
+            name = ".".join(str(part) for part in detail["loc"]).upper()
+            expected = detail["msg"].removeprefix("Value error, ").removeprefix("Input should be ")
+            given = "" if _is_secret(name, detail["input"]) else f", got {display_value(str(detail['input']))!r}"
+            problems.append(f"{name}: expected {expected}{given}")
+        raise SettingsError("; ".join(problems)) from None
+
+
+@functools.cache
+def secret_setting_names() -> frozenset[str]:
+    """Environment names of the settings whose values are never shown."""
+    return frozenset(name.upper() for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+
+
+def _is_secret(name: str, value: object) -> bool:
+    """Whether showing `value` could show a secret: what was meant as a URL may hold a password in any place."""
+    return name in secret_setting_names() or (name.endswith("_URL") and "://" not in str(value))

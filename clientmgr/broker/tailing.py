@@ -1,0 +1,116 @@
+"""Follows the log by offset, for people who look on: no group is made, nothing is locked, nobody is held up."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.rows import class_row
+
+from clientmgr.base.database import Database, Role
+from clientmgr.base.logs import get_logger
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.broker.postgres.publish import UnknownTopicError
+from clientmgr.broker.postgres.reading import QUERIES as READING_QUERIES
+from clientmgr.broker.postgres.reading import LoggedMessage
+from clientmgr.broker.postgres.wakeups import Wakeups
+
+log = get_logger(__name__)
+
+QUERIES = named_queries("broker/queries/overview.sql")
+
+MESSAGES_AT_A_TIME = 200
+RECONNECT_PAUSE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the log."""
+
+    id: int
+    topic: str
+    partitions: int
+    last_offset: int
+    created_at: datetime
+
+
+async def list_topics(connection: AsyncConnection[Any], topic: str | None = None) -> list[Topic]:
+    """All topics, or the one of that name."""
+    async with connection.cursor(row_factory=class_row(Topic)) as cursor:
+        await cursor.execute(QUERIES["topics"], {"topic": topic})
+        return await cursor.fetchall()
+
+
+async def follow(
+    database: Database,
+    topic: str,
+    stop: asyncio.Event,
+    *,
+    from_start: bool,
+    burst: bool,
+    wait_period_s: float,
+) -> AsyncGenerator[Sequence[LoggedMessage], None]:
+    """Messages of `topic` as they come, some at a time, until `stop` is set; in burst mode until the end is reached.
+
+    A server that goes away meanwhile is waited for: the cursor is ours.
+    """
+
+    async def connect() -> AsyncConnection[Any]:
+        return await database.connect_async(Role.READER, autocommit=True)
+
+    async with await connect() as connection:
+        found = await list_topics(connection, topic)
+    if not found:
+        raise UnknownTopicError(topic)
+    topic_id = found[0].id
+    cursor = 0 if from_start else found[0].last_offset
+    async with _woken(Wakeups(connect), topic_id, stop) as wakeups:
+        while not stop.is_set():
+            try:
+                async with await connect() as connection:
+                    while not stop.is_set():
+                        seen_news = wakeups.news(topic_id)
+                        messages = await _read(connection, topic, cursor)
+                        if messages:
+                            cursor = messages[-1].c_offset
+                            yield messages
+                        elif burst:
+                            return
+                        else:
+                            await wakeups.sleep(topic_id, seen_news, wait_period_s)
+            except psycopg.OperationalError as error:
+                if burst:
+                    raise
+                log.warning("connection lost, trying again", topic=topic, error=str(error).strip())
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), RECONNECT_PAUSE_S)
+
+
+@contextlib.asynccontextmanager
+async def _woken(wakeups: Wakeups, topic_id: int, stop: asyncio.Event) -> AsyncIterator[Wakeups]:
+    """Listening for news of the topic; `stop` counts as news."""
+
+    async def wake_to_stop() -> None:
+        await stop.wait()
+        wakeups.wake_all(topic_id)
+
+    wakeups.start()
+    waker = asyncio.create_task(wake_to_stop())
+    try:
+        yield wakeups
+    finally:
+        waker.cancel()
+        await wakeups.stop()
+
+
+async def _read(connection: AsyncConnection[Any], topic: str, after_offset: int) -> list[LoggedMessage]:
+    async with connection.cursor(binary=True, row_factory=class_row(LoggedMessage)) as cursor:
+        await cursor.execute(
+            READING_QUERIES["read_from"],
+            {"topic": topic, "after_offset": after_offset, "limit": MESSAGES_AT_A_TIME, "group_id": None},
+        )
+        return await cursor.fetchall()

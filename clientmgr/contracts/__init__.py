@@ -1,0 +1,1 @@
+"""What others rely on: topics and the messages they carry, decoded and checked. No I/O."""

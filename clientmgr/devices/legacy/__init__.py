@@ -1,0 +1,1 @@
+"""The legacy store of devices, DynamoDB: read only, and on its way out."""

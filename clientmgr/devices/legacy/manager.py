@@ -1,0 +1,182 @@
+"""`DeviceManager`: the devices of a contact from the legacy store, DynamoDB. Read only.
+
+boto3 knows no asyncio: queries run in threads, as many at once as DYNAMODB_CONCURRENCY says. What AWS asks to be tried
+again is tried a few times here; beyond that the error is the caller's, and `clientmgr.errors` calls it transient. A
+table that throttles is asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
+"""
+
+import asyncio
+import functools
+import random
+import time
+from collections import deque
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import ThrottledError, is_throttling, is_transient
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.contracts.decoding import is_identifier
+from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
+from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
+from clientmgr.devices.legacy.items import device_of
+from clientmgr.devices.legacy.throttling import Answer, KeptAnswers, Pace
+
+log = get_logger(__name__)
+
+ATTEMPTS = 3
+"""Of one query. Being throttled is not one: that costs time, not attempts."""
+PAUSE_S = 0.05
+"""Before the second attempt, and twice as long before the third; at random up to this."""
+KEPT_S = 300.0
+"""Longer than a message waits to come again."""
+MOST_KEPT = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What the store said, which may not be all that it was asked."""
+
+    devices: DevicesByContact
+    unanswered: frozenset[int] = frozenset()
+    failure: Exception | None = None
+    """Why these are not answered."""
+
+
+class DeviceManager:
+    """The client is made by the first query: whoever never asks needs neither credentials nor a region.
+
+    What was answered while the store had trouble is kept for a few minutes: whoever could not be told all, and comes
+    again, needs only the rest. Else a message with more contacts than a throttling table answers in time would never
+    be done.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._threads = ThreadPoolExecutor(settings.dynamodb_concurrency, thread_name_prefix="dynamodb")
+        self._pace = Pace()
+        self._kept = KeptAnswers(seconds=KEPT_S, most=MOST_KEPT)
+
+    async def find_by_contact_key(
+        self, customer_id: CustomerId, application_code: str, contact_id: int
+    ) -> list[ContactDevice]:
+        """The devices of one contact in an application, in the order of their client ids."""
+        found = await self.find_by_contact_keys(customer_id, application_code, [contact_id])
+        return found.get(contact_id, [])
+
+    async def find_by_contact_keys(
+        self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int]
+    ) -> DevicesByContact:
+        """The same for many contacts, a query each: all of them, or the error."""
+        answers = await self.ask(customer_id, application_code, contact_ids)
+        if answers.failure is not None:
+            raise answers.failure
+        return answers.devices
+
+    async def ask(
+        self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int], *, waited_s: float = 0.0
+    ) -> Answers:
+        """The same, and where something failed what was answered until then.
+
+        The first query that fails ends it: what still waits is not asked. One that is throttled does not, until the
+        patience is at an end, of which the caller has used up `waited_s`.
+        """
+        known = self._kept.find(customer_id, application_code, contact_ids)
+        fresh: dict[int, Answer] = {}
+        waiting = deque(contact_id for contact_id in contact_ids if contact_id not in known)
+        until = time.monotonic() + self._settings.dynamodb_patience_ms / 1000 - waited_s
+        at_once = min(self._settings.dynamodb_concurrency, len(waiting))
+        asking = [
+            asyncio.ensure_future(self._work(customer_id, application_code, waiting, fresh, until))
+            for _ in range(at_once)
+        ]
+        failure: Exception | None = None
+        try:
+            await asyncio.gather(*asking)
+        except Exception as error:  # noqa: BLE001  # it is the answer
+            failure = error
+        finally:
+            for one in asking:
+                one.cancel()
+        if failure is None and waiting:
+            failure = ThrottledError(f"DynamoDB throttles: {len(waiting)} of {len(contact_ids)} contacts still wait")
+        if failure is not None or self._pace.is_slow:
+            self._kept.keep(customer_id, application_code, fresh)
+        answered = known | fresh
+        return Answers(
+            {contact_id: answered[contact_id] for contact_id in contact_ids if answered.get(contact_id)},
+            frozenset(contact_id for contact_id in contact_ids if contact_id not in answered),
+            failure,
+        )
+
+    async def _work(
+        self,
+        customer_id: CustomerId,
+        application_code: str,
+        waiting: deque[int],
+        answered: dict[int, Answer],
+        until: float,
+    ) -> None:
+        """Ask for one contact after the other, with others who do the same, while there are any and there is time."""
+        while waiting:
+            turn = await self._pace.turn(until)
+            if not waiting or (self._pace.is_slow and turn >= until):
+                return
+            contact_id = waiting.popleft()
+            try:
+                answered[contact_id] = await self._query_patiently(customer_id, application_code, contact_id)
+            except Exception as error:
+                if not is_throttling(error):
+                    raise
+                if not self._pace.is_slow:
+                    log.warning("DynamoDB throttles: it is asked more slowly", error=str(error))
+                self._pace.throttled(turn)
+                waiting.appendleft(contact_id)
+            else:
+                self._pace.answered()
+
+    async def _query_patiently(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
+        loop = asyncio.get_running_loop()
+        for attempt in range(1, ATTEMPTS):
+            try:
+                return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+            except Exception as error:
+                if is_throttling(error) or not is_transient(error):
+                    raise
+            await asyncio.sleep(random.uniform(0.0, PAUSE_S * 2 ** (attempt - 1)))  # noqa: S311
+        return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+
+    def close(self) -> None:
+        """Lets go of the threads. What is under way ends with its time limit."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if "_client" in self.__dict__:
+            self._client.close()
+
+    @functools.cached_property
+    def _client(self) -> Any:
+        # One attempt: we try again ourselves, and would not be told of being throttled before AWS's client gave up.
+        concurrency = self._settings.dynamodb_concurrency
+        return DynamoDbAccess.from_settings(self._settings, attempts=1, connections=concurrency).client()
+
+    def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
+        prefix = f"{application_code}#"
+        request: dict[str, Any] = {
+            "TableName": self._settings.dynamodb_devices_table,
+            "KeyConditionExpression": "contactKey = :contact AND begins_with(deviceKey, :application)",
+            "ExpressionAttributeValues": {
+                ":contact": {"S": f"{customer_id}#{contact_id}"},
+                ":application": {"S": prefix},
+            },
+        }
+        devices: list[ContactDevice] = []
+        while True:
+            page = self._client.query(**request)
+            found = [device_of(contact_id, prefix, item) for item in page["Items"]]
+            # One that could never have registered with us: no topic or table of ours can hold its id.
+            devices += [device for device in found if is_identifier(device.client_id)]
+            if "LastEvaluatedKey" not in page:
+                return devices
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]

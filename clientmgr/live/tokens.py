@@ -1,0 +1,90 @@
+"""Who may watch what: signed, expiring tokens (JSON Web Tokens, HS256, so that any backend can make them)."""
+
+import base64
+import binascii
+import hmac
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from clientmgr.base.errors import PermanentError
+from clientmgr.base.private_files import kept_secret
+from clientmgr.base.settings import Settings
+
+ALL_EVENTS = "*"
+LONGEST_TOKEN = 4096
+_HEADER = {"alg": "HS256", "typ": "JWT"}
+
+
+class TokenError(PermanentError):
+    """A token that does not count. The message says why and may be told to whoever sent it."""
+
+
+class _Header(msgspec.Struct):
+    alg: str
+
+
+class _Claims(msgspec.Struct):
+    events: list[str]
+    exp: float
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a connection may see, and until when."""
+
+    events: frozenset[str]
+    expires_at: float
+
+    def allows(self, event: str) -> bool:
+        return ALL_EVENTS in self.events or event in self.events
+
+
+EVERYTHING = Grant(frozenset({ALL_EVENTS}), float("inf"))
+
+
+def token_key(settings: Settings) -> bytes:
+    """LIVE_TOKEN_KEY, or the one kept in the data folder, made on first use."""
+    if given := settings.live_token_key.get_secret_value():
+        return given.encode()
+    return kept_secret(settings.data_dir, "live_token_key").encode()
+
+
+def make_token(key: bytes, events: Sequence[str], lifetime_s: float, *, now: float | None = None) -> str:
+    """A token for the given events, or for all of them (`*`)."""
+    claims = {"events": list(events), "exp": int((time.time() if now is None else now) + lifetime_s)}
+    signed = f"{_base64(msgspec.json.encode(_HEADER))}.{_base64(msgspec.json.encode(claims))}"
+    return f"{signed}.{_base64(_sign(key, signed))}"
+
+
+def read_token(key: bytes, token: str, *, now: float | None = None) -> Grant:
+    """What the token grants; `TokenError` if it was not signed by us as it is, or is over."""
+    if len(token) > LONGEST_TOKEN or not token.isascii():
+        raise TokenError("the token is not one")
+    signed, _, signature = token.rpartition(".")
+    if not hmac.compare_digest(signature, _base64(_sign(key, signed))):
+        raise TokenError("the token is not signed by us")
+    try:
+        header, claims = signed.split(".")
+        if msgspec.json.decode(_bytes(header), type=_Header).alg != "HS256":
+            raise TokenError("the token's algorithm is not HS256")
+        content = msgspec.json.decode(_bytes(claims), type=_Claims)
+    except (ValueError, binascii.Error, msgspec.MsgspecError) as error:
+        raise TokenError(f"the token can't be read: {error}") from None
+    if content.exp <= (time.time() if now is None else now):
+        raise TokenError("the token has expired")
+    return Grant(frozenset(content.events), content.exp)
+
+
+def _sign(key: bytes, text: str) -> bytes:
+    return hmac.digest(key, text.encode(), "sha256")
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -1,0 +1,1 @@
+"""What makes a laptop a system: embedded servers, processes, stand-ins, demo and load."""

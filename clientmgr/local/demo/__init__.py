@@ -1,0 +1,1 @@
+"""What `clientmgr demo` adds to the system."""

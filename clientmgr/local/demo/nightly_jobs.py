@@ -1,0 +1,187 @@
+"""The demo's first night: stand-ins for BigQuery and DynamoDB, something in them, and the nightly work done once.
+
+It begins when the demo is up and runs beside it, so that nobody waits for it. Where a store is configured, that one is
+used and none is started.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+from clientmgr.base.database import Database
+from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
+from clientmgr.broker.factory import open_broker
+from clientmgr.broker.interface import Message
+from clientmgr.contracts import topics
+from clientmgr.local.demo.scenario import BUSY, DEMO_CUSTOMERS, QUIET
+from clientmgr.local.embedded.server import free_port
+from clientmgr.local.processes.dagster_runs import ENDED, RANGE_END, RANGE_START, DagsterRuns
+from clientmgr.local.standins.bigquery import BigQueryStandIn
+from clientmgr.local.standins.demo_stores import LegacyMirror, fill_deleted_contacts
+from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
+from clientmgr.local.standins.server import StandIn, standins_are_installed
+from clientmgr.operations.dagster_addresses import ui_url
+
+log = get_logger(__name__)
+
+JOBS: Final = ("contact_deletion_job", "orphan_deletion_job", "dashboard_job")
+"""In the order of a night; the last one counts what the others left."""
+WITH_DEVICES: Final = (BUSY, QUIET)
+FORGOTTEN_DEVICES: Final = 12
+FORGOTTEN_FOR_MS: Final = 40 * 86_400_000
+TASKS_A_READ: Final = 2
+LOOK_EVERY_S: Final = 2.0
+RUN_WITHIN_S: Final = 900.0
+
+
+class FirstNight:
+    """`settings` name the stand-ins from the start; `begin` starts them, the end of the `with` stops them."""
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+        self._stop = stop
+        self._thread: threading.Thread | None = None
+        self._mirror: LegacyMirror | None = None
+        self._bigquery: BigQueryStandIn | None = None
+        self._dynamodb: DynamoDbStandIn | None = None
+        self.settings = settings
+        if "spark_partitions" not in settings.model_fields_set:
+            # A Python process each: more than a handful of devices is worth.
+            self.settings = settings.model_copy(update={"spark_partitions": TASKS_A_READ})
+        if not standins_are_installed():
+            log.warning("no stand-ins for BigQuery and DynamoDB: `make standins` installs them")
+            return
+        folder = settings.data_dir / "standins"
+        # On ports that are chosen now, because programs that start before them are told where they will be.
+        if not settings.bigquery_project:
+            self._bigquery = BigQueryStandIn(folder / "bigquery", port=free_port(), storage_port=free_port())
+        if not settings.dynamodb_endpoint:
+            self._dynamodb = DynamoDbStandIn(folder / "dynamodb", port=free_port())
+        addresses = {name: value for server in self._servers() for name, value in server.settings.items()}
+        self.settings = self.settings.model_copy(update=addresses)
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What programs need in their environment besides the settings: AWS's client wants credentials of some kind."""
+        return CREDENTIALS if self._dynamodb is not None else {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        # Twice: one that is just being started gives up the wait for it, and may have been started since.
+        for _ in range(2):
+            for server in self._servers():
+                server.stop()
+            if self._thread is not None:
+                self._thread.join()
+
+    def begin(self, ready: Settings) -> None:
+        """Do all of it in a thread of its own."""
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="first-night")
+        self._thread.start()
+
+    def _run(self, settings: Settings) -> None:
+        try:
+            self._prepare(settings)
+            self._work(settings)
+            while not self._stop.is_set():
+                self._pause()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the demo goes on without it
+            if not self._stop.is_set():
+                log.warning("the demo's nightly work is not complete", error=str(error))
+
+    def _prepare(self, settings: Settings) -> None:
+        database = Database.from_settings(settings)
+        log.info("nightly work: preparing it", stand_ins=[server.name for server in self._servers()])
+        asyncio.run(_publish_forgotten_devices(settings, database))
+        if self._dynamodb is not None:
+            self._dynamodb.start()
+            self._dynamodb.create_devices_table(settings.dynamodb_devices_table)
+            self._mirror = LegacyMirror(self._dynamodb, settings.dynamodb_devices_table, database, WITH_DEVICES)
+            log.info("DynamoDB stand-in: devices copied", devices=self._mirror.refresh())
+        if self._bigquery is not None:
+            self._bigquery.start()
+            table = settings.bigquery_deleted_contacts_table
+            filled = fill_deleted_contacts(self._bigquery, table, database, WITH_DEVICES)
+            log.info("BigQuery stand-in: contacts deleted", contacts=sum(filled.values()))
+
+    def _work(self, settings: Settings) -> None:
+        runs = DagsterRuns(ui_url(settings))
+        demo = {str(customer) for customer in DEMO_CUSTOMERS}
+        self._wait_until(lambda: demo <= set(runs.partitions("tenant_schema")), "Dagster knows the tenants")
+        keys = runs.partitions("tenant_schema")
+        for job in JOBS:
+            if self._stop.is_set():
+                return
+            if job == "contact_deletion_job" and not settings.bigquery_project:
+                log.info("nightly work: left out, there is no BigQuery", job=job)
+                continue
+            # On a machine that is short of breath Dagster may give a run up before it has begun: it is to try again.
+            tags = {"dagster/max_retries": "2"}
+            if job != "dashboard_job":
+                tags |= {RANGE_START: keys[0], RANGE_END: keys[-1]}
+            started = time.monotonic()
+            run_id = runs.launch(job, tags)
+            log.info("nightly work: started", job=job, see=f"{ui_url(settings)}/runs/{run_id}")
+            self._wait_until(lambda run_id=run_id: runs.status(run_id) in ENDED, f"{job} ends")  # type: ignore[misc]
+            if not self._stop.is_set():
+                outcome = runs.status(run_id).lower()
+                log.info("nightly work: ended", job=job, outcome=outcome, seconds=round(time.monotonic() - started))
+
+    def _wait_until(self, look: Callable[[], bool], what: str) -> None:
+        """Also until we are told to stop."""
+        deadline = time.monotonic() + RUN_WITHIN_S
+        while not self._stop.is_set():
+            # A webserver that is starting, or being restarted, answers later.
+            with contextlib.suppress(OSError):
+                if look():
+                    return
+            if time.monotonic() > deadline:
+                raise ClientManagerError(f"not within {RUN_WITHIN_S:.0f} s: {what}")
+            self._pause()
+
+    def _pause(self) -> None:
+        self._stop.wait(LOOK_EVERY_S)
+        if self._mirror is not None and not self._stop.is_set():
+            self._mirror.refresh()
+
+    def _servers(self) -> list[StandIn]:
+        return [server for server in (self._dynamodb, self._bigquery) if server is not None]
+
+
+async def _publish_forgotten_devices(settings: Settings, database: Database) -> None:
+    """Devices that lost their contact long ago, for orphan deletion to find. New ones at each start."""
+    now = time.time_ns() // 1_000_000
+    lost = now - FORGOTTEN_FOR_MS
+    messages = []
+    for number in range(FORGOTTEN_DEVICES):
+        client = f"forgotten-{now}-{number}"
+        registered = {"platform": "android", "language": "en", "pushEnabled": True}
+        for kind, at, payload in (
+            ("client.registered", lost - 1, registered),
+            ("client.contactUnlinked", lost, {}),
+        ):
+            event = {
+                "eventId": f"{client}-{kind}",
+                "eventType": kind,
+                "customerId": BUSY,
+                "applicationCode": "DEMO-APP",
+                "clientId": client,
+                "occurredAt": at,
+                "payload": payload,
+            }
+            messages.append(Message(msgspec.json.encode(event), str(BUSY), client))
+    async with open_broker(settings, database) as broker:
+        await broker.ensure_topic(topics.WRITER)
+        await broker.publish(topics.WRITER, messages)

@@ -1,0 +1,74 @@
+"""What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
+
+Its BigQuery and DynamoDB are stand-ins for the nightly work (demo_night.py). Sending needs neither: the flippers say
+that PostgreSQL alone is read.
+"""
+
+import threading
+
+from clientmgr.audit.log import AuditLogger
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.settings import Settings
+from clientmgr.devices.lookup import DeviceLookup
+from clientmgr.local.processes.programs import OwnCommand
+from clientmgr.tenants.flippers import Flipper, set_flipper
+from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
+
+BUSY, QUIET, EMPTY = CustomerId(1001), CustomerId(1002), CustomerId(1003)
+DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
+FIRST_DEVICES_WITHIN_S = 30.0
+
+TRAFFIC = OwnCommand(
+    "demo-traffic",
+    (
+        "load",
+        "--quiet",
+        "--forever",
+        *("--tenants", f"{BUSY},{QUIET}"),
+        *("--skew", "2"),
+        *("--devices", "500"),
+        # Some devices to look at from the first moment on, then a pace that a person can follow.
+        *("--head-start", "3000"),
+        *("--rate", "20"),
+        *("--verdicts", "0.03"),
+        *("--contact-deletions", "0.002"),
+        # So that there is something to see in client-manager.writer-errors.
+        *("--malformed", "0.01"),
+    ),
+)
+
+MESSAGES = OwnCommand(
+    "demo-messages",
+    ("device-mapper", "send-samples", "--customer", str(BUSY), "--messages", "0", "--every", "5"),
+)
+
+FLEET = OwnCommand("demo-fleet", ("live", "fleet"))
+
+
+def open_to_all(settings: Settings) -> Settings:
+    """The live page without tokens, unless somebody asked for them."""
+    return settings if "live_auth" in settings.model_fields_set else settings.model_copy(update={"live_auth": "off"})
+
+
+def activate_demo_customers(settings: Settings) -> None:
+    """Three tenants whose devices are read from PostgreSQL alone. Safe to do again."""
+    results = TenantSchemaManager(Database.from_settings(settings), settings).activate(DEMO_CUSTOMERS, actor="demo")
+    if failed := [result for result in results if result.change is Change.FAILED]:
+        raise ClientManagerError(f"demo tenant {failed[0].customer_id}: {failed[0].error}")
+    with Database.from_settings(settings).connect(Role.WRITER) as connection:
+        audit = AuditLogger.from_settings(settings)
+        for flipper in Flipper:
+            set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
+
+
+def some_contact(settings: Settings, stop: threading.Event) -> int | None:
+    """A contact of the busy tenant that has devices, as soon as there is one; None: there was none in time."""
+    with Database.from_settings(settings).connect(Role.READER, autocommit=True) as connection:
+        lookup = DeviceLookup(connection, BUSY)
+        for _ in range(int(FIRST_DEVICES_WITHIN_S / 0.5)):
+            contact_id = lookup.contact_with_most_devices()
+            if contact_id is not None or stop.wait(0.5):
+                return contact_id
+    return None

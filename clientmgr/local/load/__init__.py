@@ -1,0 +1,1 @@
+"""Realistic, seeded traffic for the demo, the tests and the benchmarks."""

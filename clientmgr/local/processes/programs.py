@@ -1,0 +1,138 @@
+"""The programs that make up the system, as `up` runs them. Dagster is started as a program, never imported."""
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.java import spark_environment
+from clientmgr.base.settings import Settings
+from clientmgr.local.processes.supervisor import Program, forward_console_line, forward_line
+from clientmgr.operations.dagster_addresses import DAGSTER_SCHEMA, dagster_database_url
+
+ROLLBACK_S = 3.0
+
+
+DAEMONS = (
+    "writer",
+    "republisher",
+    "push-token-status",
+    "contact-deletion",
+    "telemetry-writer",
+    "broadcast",
+)
+"""What `clientmgr run` runs, in the order of its start."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnCommand:
+    """A command of our own command line that is to run for as long as the system does."""
+
+    name: str
+    arguments: tuple[str, ...]
+
+
+# A process each: a transactional message never waits for a batch.
+DEVICE_MAPPERS = tuple(
+    OwnCommand(f"device-mapper-{sending_type}", ("run", "device-mapper", "--type", sending_type))
+    for sending_type in ("batch", "tx")
+)
+
+DASHBOARD = OwnCommand("dashboard", ("run", "dashboard"))
+
+
+def all_programs(
+    settings: Settings,
+    *,
+    log_format: str,
+    more: Sequence[OwnCommand] = (),
+    environment: Mapping[str, str] | None = None,
+) -> list[Program]:
+    """What runs besides the servers, in the order it is started; `environment` goes before ours."""
+    environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
+    own = [*own_commands(), *more]
+    return [
+        *dagster_programs(settings, environment),
+        *(own_program(command, number, settings, environment) for number, command in enumerate(own)),
+    ]
+
+
+def own_commands() -> list[OwnCommand]:
+    """What we ourselves bring to the system, in the order of its start and of its metrics' ports."""
+    # `up` tells where the gateway listens: a line of its own would be a stray one.
+    gateway = OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))
+    return [gateway, *(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS, DASHBOARD]
+
+
+def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
+    """A process of ours. Where METRICS_PORT is set, it is the first one's port; each has the next."""
+    metrics_port = settings.metrics_port + number if settings.metrics_port else 0
+    return Program(
+        command.name,
+        [sys.executable, "-m", "clientmgr", *command.arguments],
+        {**environment, "METRICS_PORT": str(metrics_port)},
+        # It drains for as long as it may, then rolls back: that takes a moment too.
+        grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
+        forward=forward_line if environment["LOG_FORMAT"] == "json" else forward_console_line,
+    )
+
+
+def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
+    """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    complete_environment = dagster_environment(settings, environment)
+    workspace = str(config_file("workspace.yaml"))
+    # At its info level the daemon tells every five seconds that no sensor has news.
+    level = "warning" if settings.log_level == "info" else settings.log_level
+    log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
+    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
+    return [
+        Program(
+            name,
+            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
+            complete_environment,
+            grace_seconds=settings.shutdown_timeout_s,
+        )
+        for name, module, arguments in [
+            ("dagster-daemon", "dagster._daemon", ["run"]),
+            ("dagster-webserver", "dagster_webserver", webserver_options),
+        ]
+    ]
+
+
+def dagster_environment(settings: Settings, environment: dict[str, str]) -> dict[str, str]:
+    """What Dagster's programs need besides `environment`. Makes its home, with our dagster.yaml in it."""
+    home = settings.data_dir.resolve() / "dagster"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
+    return {
+        **environment,
+        **spark_environment(settings),
+        "DAGSTER_HOME": str(home),
+        "DAGSTER_POSTGRES_URL": dagster_database_url(settings),
+        "DAGSTER_ARTIFACTS_DIR": str(home),
+        # Ten times cheaper materialisation events.
+        "DAGSTER_EVENT_BATCH_SIZE": "500",
+        # `dagster api grpc --log-format`, which the daemon and the webserver do not pass on to their code servers.
+        "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def prepare_dagster_storage(settings: Settings) -> None:
+    """Make the schema that Dagster's own tables live in."""
+    if not settings.dagster_database_url:
+        with Database.from_settings(settings).connect(Role.OWNER, autocommit=True) as connection:
+            connection.execute("SET client_min_messages = warning")
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {DAGSTER_SCHEMA}")
+
+
+def config_file(name: str) -> Path:
+    """`workspace.yaml` or `dagster.yaml`: at the checkout's root, or inside the installed package."""
+    package = Path(__file__).resolve().parents[2]
+    for candidate in (package / "_config" / name, package.parent / name):
+        if candidate.is_file():
+            return candidate
+    raise SettingsError(f"{name} is missing: looked in {package / '_config'} and {package.parent}")

@@ -1,0 +1,1 @@
+"""From a message for contacts to messages for devices: fetch, filter, choose a language, assemble."""

@@ -1,0 +1,88 @@
+"""`dashboard_tenant_metrics` and its history: one Spark pass over all active tenants."""
+
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
+
+import dagster as dg
+
+from clientmgr.base.database import Role
+from clientmgr.orphans.policy import OrphanPolicy
+from clientmgr.tenant_metrics.metrics import append_history, largest_tenants, summary, sync_counts
+from clientmgr.tenants.registry import TenantStatus, list_tenants
+from clientmgr.tenants.schema_manager import Change
+from clientmgr_dagster.chunks import ROWS_SHOWN, chart, table
+from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.spark.metrics import collect_metrics
+from clientmgr_dagster.spark.session import SparkResource
+
+GROUP = "dashboard"
+ACTOR = "dagster:dashboard"
+# Collected every night: a day and a half without is a night that was missed.
+FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36), warn_window=timedelta(hours=26))
+RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
+
+
+@dg.asset(
+    deps=["devices", "dynamodb_devices"],
+    group_name=GROUP,
+    kinds={"spark", "postgres", "dynamodb"},
+    metadata={"dagster/table_name": "clientmgr.dashboard_tenant_metrics"},
+    freshness_policy=FRESH,
+    pool="spark",
+    retry_policy=RETRIES,
+    description="Every active tenant as it stands: devices, tokens, contacts, orphans, growth, size, sync.",
+)
+def dashboard_tenant_metrics(
+    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
+) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Count all tenants at once. A tenant that can't be counted is recorded as failed, and the others go on."""
+    restored = tenants.schema_manager().restore_missing(actor=ACTOR)
+    for result in restored:
+        if result.change is Change.FAILED:
+            context.log.warning(f"customer {result.customer_id} is without a schema: {result.error}")
+    collected_at = datetime.now(UTC)
+    with tenants.database.connect(Role.READER) as connection:
+        customers = [tenant.customer_id for tenant in list_tenants(connection, TenantStatus.ACTIVE)]
+    collect_metrics(
+        spark.spark_session,
+        tenants.database,
+        tenants.settings,
+        customers,
+        collected_at=collected_at,
+        orphaned_before=OrphanPolicy.from_settings(tenants.settings).orphaned_before(collected_at),
+        run_id=context.run.run_id,
+    )
+    with tenants.database.connect(Role.READER) as connection:
+        everything = summary(connection)
+        lines = largest_tenants(connection, ROWS_SHOWN)
+        sync = sync_counts(connection)
+    return dg.MaterializeResult(
+        metadata={
+            "dagster/row_count": everything.tenants,
+            "failed": everything.failed,
+            "devices": everything.devices,
+            "orphans": everything.orphans,
+            "table_bytes": everything.table_bytes,
+            "compared_with_dynamodb": sync.checked,
+            "not_comparable_with_dynamodb": sync.failed,
+            "schemas_created": sum(1 for result in restored if result.change is not Change.FAILED),
+            "largest": chart({line.customer_id: line.devices or 0 for line in lines}, unit="devices"),
+            "tenants": table([asdict(line) | {"customer_id": str(line.customer_id)} for line in lines]),
+        }
+    )
+
+
+@dg.asset(
+    deps=[dashboard_tenant_metrics],
+    group_name=GROUP,
+    kinds={"postgres"},
+    metadata={"dagster/table_name": "clientmgr.dashboard_tenant_metrics_history"},
+    freshness_policy=FRESH,
+    retry_policy=RETRIES,
+    description="Every collection of `dashboard_tenant_metrics`, kept: what growth is measured against.",
+)
+def dashboard_tenant_metrics_history(tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
+    """Add the newest numbers; done again, it adds nothing."""
+    with tenants.database.connect(Role.WRITER) as connection:
+        added = append_history(connection)
+    return dg.MaterializeResult(metadata={"dagster/row_count": added})

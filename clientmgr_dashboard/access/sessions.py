@@ -1,0 +1,77 @@
+"""Sessions: signed cookies that say who somebody is, and the token that proves that a form was ours. No I/O."""
+
+import base64
+import binascii
+import hmac
+import secrets
+import time
+
+import msgspec
+
+from clientmgr_dashboard.access.users import User
+
+LONGEST_COOKIE = 2048
+
+
+class Session(msgspec.Struct, frozen=True):
+    """Who somebody is, and until when that counts."""
+
+    id: str
+    name: str
+    """Empty: whoever is at this machine, where nobody has to sign in."""
+    expires_at: int
+    password_mark: str = ""
+    """Of the user's line in the file: with another password or role the session is over."""
+
+
+class Sessions:
+    """Makes and reads sessions. It holds the key and nothing else: any instance with the same key knows them."""
+
+    def __init__(self, key: bytes, lifetime_s: float) -> None:
+        self._key = key
+        self.lifetime_s = lifetime_s
+
+    def start(self, user: User | None) -> Session:
+        """A new session of a user; None: of whoever is at this machine."""
+        expires_at = int(time.time() + self.lifetime_s)
+        if user is None:
+            return Session(secrets.token_urlsafe(16), "", expires_at)
+        return Session(secrets.token_urlsafe(16), user.name, expires_at, self.password_mark(user))
+
+    def cookie(self, session: Session) -> str:
+        content = _text(msgspec.json.encode(session))
+        return f"{content}.{_text(self._sign('session', content))}"
+
+    def read(self, cookie: str) -> Session | None:
+        """None: not signed by us as it is, or over."""
+        if len(cookie) > LONGEST_COOKIE or not cookie.isascii():
+            return None
+        content, _, signature = cookie.partition(".")
+        if not hmac.compare_digest(signature, _text(self._sign("session", content))):
+            return None
+        try:
+            session = msgspec.json.decode(_bytes(content), type=Session)
+        except (ValueError, binascii.Error, msgspec.MsgspecError):
+            return None
+        return session if session.expires_at > time.time() else None
+
+    def csrf_token(self, session: Session) -> str:
+        """What every form and every script of this session has to send along; others can't know it."""
+        return _text(self._sign("csrf", session.id))
+
+    def is_csrf_token(self, session: Session, token: str) -> bool:
+        return token.isascii() and hmac.compare_digest(token, self.csrf_token(session))
+
+    def password_mark(self, user: User) -> str:
+        return self._sign("user", f"{user.name}:{user.role}:{user.password}").hex()[:32]
+
+    def _sign(self, purpose: str, text: str) -> bytes:
+        return hmac.digest(self._key, f"{purpose}:{text}".encode(), "sha256")
+
+
+def _text(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

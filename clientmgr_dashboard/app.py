@@ -1,0 +1,97 @@
+"""The application: pages, API and files behind the guard."""
+
+import functools
+import hashlib
+import mimetypes
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+
+import psycopg
+from psycopg_pool import PoolTimeout
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from clientmgr.base.database import Database
+from clientmgr.base.metrics_server import PLAIN_TEXT
+from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.guard import API, Guard
+from clientmgr_dashboard.access.visitors import Doorkeeper
+from clientmgr_dashboard.api.endpoints import api_routes
+from clientmgr_dashboard.context import Desk, opened_desk
+from clientmgr_dashboard.metrics import Measured
+from clientmgr_dashboard.pages import devices, live, messages, overview, signing_in, switches, tenants
+from clientmgr_dashboard.pages.handling import Site
+from clientmgr_dashboard.pages.rendering import Renderer
+from clientmgr_dashboard.problems import problem, problem_response
+
+PAGES = (overview, tenants, devices, messages, switches, live, signing_in)
+STATIC = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
+
+
+def dashboard(settings: Settings, port: int) -> ASGIApp:
+    """The whole application; its desk is open while it runs (ASGI lifespan)."""
+    doorkeeper = Doorkeeper(settings)
+    renderer = Renderer(doorkeeper)
+    opened: list[Desk] = []
+
+    def desk() -> Desk:
+        return opened[0]
+
+    def refuse(request: Request, status: int, detail: str) -> Response:
+        found = problem(status, detail)
+        return problem_response(found) if _is_api(request) else renderer.problem(request, found)
+
+    async def unknown(request: Request, _error: Exception) -> Response:
+        return refuse(request, 404, "There is no such page.")
+
+    async def wrong_method(request: Request, _error: Exception) -> Response:
+        return refuse(request, 405, "This page is not asked for like that.")
+
+    async def health(_request: Request) -> Response:
+        try:
+            await desk().read(lambda connection: connection.execute("SELECT 1"))
+        except (psycopg.Error, PoolTimeout):
+            return PlainTextResponse("the database does not answer", 503)
+        return PlainTextResponse("ok")
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        async with opened_desk(settings, Database.from_settings(settings)) as ready:
+            opened.append(ready)
+            yield
+            opened.clear()
+
+    site = Site(desk, doorkeeper, renderer)
+    routes = [
+        Route("/healthz", health),
+        *(Route(f"/static/{name}", functools.partial(_file, name)) for name in STATIC),
+        signing_in.sign_in_route(site),
+        *(make(site) for module in PAGES for make in module.ROUTES),
+        *api_routes(desk, doorkeeper),
+    ]
+    app = Starlette(routes=routes, exception_handlers={404: unknown, 405: wrong_method}, lifespan=lifespan)
+    guard = Guard(app, settings=settings, port=port, doorkeeper=doorkeeper, refuse=refuse)
+    return Measured(guard, routes)
+
+
+def _is_api(request: Request) -> bool:
+    return request.url.path.startswith(API)
+
+
+async def _file(name: str, request: Request) -> Response:
+    contents, digest = _contents(name)
+    headers = {"Cache-Control": "no-cache", "ETag": digest}
+    if request.headers.get("if-none-match") == digest:
+        return Response(status_code=304, headers=headers)
+    return Response(contents, media_type=mimetypes.guess_type(name)[0] or PLAIN_TEXT, headers=headers)
+
+
+@functools.cache
+def _contents(name: str) -> tuple[bytes, str]:
+    """A file of ours and what its ETag is."""
+    contents = (files("clientmgr_dashboard") / "static" / name).read_bytes()
+    return contents, f'"{hashlib.sha256(contents).hexdigest()[:16]}"'

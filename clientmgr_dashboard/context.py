@@ -1,0 +1,129 @@
+"""What every operation works with: the settings, connections to the database, the audit log, and what is sampled."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from psycopg import AsyncConnection, Connection
+from psycopg_pool import AsyncConnectionPool, ConnectionPool
+
+from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr_dashboard.sampling import LogSampler
+
+READERS, WRITERS = 6, 2
+CONNECTION_WITHIN_S = 5.0
+ANSWER_WITHIN_MS = 15_000
+"""A page that takes longer helps nobody, and keeps the database from its work."""
+BOUND = f"SET statement_timeout = {ANSWER_WITHIN_MS:d}"
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+class SharedAnswers:
+    """Answers that all who ask at about the same moment share, made once."""
+
+    def __init__(self) -> None:
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._answers: dict[str, tuple[float, Any]] = {}
+
+    async def answer(self, name: str, seconds: float, make: Callable[[], Awaitable[Result]]) -> Result:
+        async with self._locks.setdefault(name, asyncio.Lock()):
+            made_at, answer = self._answers.get(name, (float("-inf"), None))
+            if time.monotonic() - made_at > seconds:
+                answer = await make()
+                self._answers[name] = (time.monotonic(), answer)
+            result: Result = answer
+            return result
+
+
+@dataclass(frozen=True)
+class Desk:
+    """Opened once; serves all requests."""
+
+    settings: Settings
+    database: Database
+    audit: AuditLogger
+    sampler: LogSampler
+    _reading: ConnectionPool[Connection[Any]]
+    _writing: ConnectionPool[Connection[Any]]
+    _reading_async: AsyncConnectionPool
+    _writing_async: AsyncConnectionPool
+    shared: SharedAnswers = field(default_factory=SharedAnswers)
+
+    async def read(
+        self,
+        query: Callable[Concatenate[Connection[Any], Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """Run a function of ours that reads, on a connection and a thread of its own."""
+
+        def run() -> Result:
+            with self._reading.connection(CONNECTION_WITHIN_S) as connection:
+                return query(connection, *arguments, **options)
+
+        return await asyncio.to_thread(run)
+
+    async def write(
+        self,
+        change: Callable[Concatenate[Connection[Any], Arguments], Result],
+        *arguments: Arguments.args,
+        **options: Arguments.kwargs,
+    ) -> Result:
+        """Run a function of ours that changes something. Its connection is in autocommit mode."""
+
+        def run() -> Result:
+            with self._writing.connection(CONNECTION_WITHIN_S) as connection:
+                return change(connection, *arguments, **options)
+
+        return await asyncio.to_thread(run)
+
+    async def record(self, entry: AuditEntry) -> None:
+        """Append to the audit log, in a transaction of its own."""
+
+        def append(connection: Connection[Any]) -> None:
+            with connection.transaction():
+                self.audit.append(connection, [entry])
+
+        await self.write(append)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self._reading_async.connection(CONNECTION_WITHIN_S) as connection:
+            yield connection
+
+    @asynccontextmanager
+    async def writing(self) -> AsyncIterator[AsyncConnection[Any]]:
+        async with self._writing_async.connection(CONNECTION_WITHIN_S) as connection:
+            yield connection
+
+
+@asynccontextmanager
+async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[Desk]:
+    with (
+        database.pool(Role.READER, size=READERS, configure=_bounded) as reading,
+        database.pool(Role.WRITER, size=WRITERS) as writing,
+    ):
+        async with (
+            database.pool_async(Role.READER, size=READERS, configure=_bounded_async) as reading_async,
+            database.pool_async(Role.WRITER, size=WRITERS) as writing_async,
+        ):
+            sampler = LogSampler(reading_async)
+            async with sampler.running():
+                audit = AuditLogger.from_settings(settings)
+                yield Desk(settings, database, audit, sampler, reading, writing, reading_async, writing_async)
+
+
+def _bounded(connection: Connection[Any]) -> None:
+    connection.execute(BOUND)
+
+
+async def _bounded_async(connection: AsyncConnection[Any]) -> None:
+    await connection.execute(BOUND)
+    await connection.commit()

@@ -1,0 +1,275 @@
+"""Dead letters: listed with why, shown with their contents, replayed or dropped, one or many."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+from psycopg import Connection
+
+from clientmgr.broker import dead_letter_actions as actions
+from clientmgr.broker.dead_letters import DeadLetter, Selection, State, as_counted, counts, letters, summaries
+from clientmgr.devices.masking import masked_text, plain_text
+from clientmgr_dashboard.access.users import Role
+from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.operations.interface import (
+    CustomerNumber,
+    Limit,
+    Newest,
+    NotFoundError,
+    RowNumber,
+    SearchText,
+    newest,
+)
+
+MOST_CHOSEN = 500
+Ids = Annotated[list[RowNumber], Meta(max_length=MOST_CHOSEN)]
+
+
+class LettersRequest(Struct, frozen=True, rename="camel"):
+    topic: SearchText | None = None
+    subscription: SearchText | None = None
+    customer_id: CustomerNumber | None = None
+    error_class: SearchText | None = None
+    contains: SearchText | None = None
+    """Text in the error; for operators, also in the message."""
+    state: Literal["open", "replayed", "any"] = "open"
+    limit: Limit = 50
+    before: RowNumber | None = None
+
+
+class LetterRequest(Struct, frozen=True, rename="camel"):
+    id: RowNumber
+
+
+class ChosenLetters(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Which letters to act on: some by their ids, or all that a filter selects."""
+
+    ids: Ids | None = None
+    topic: SearchText | None = None
+    subscription: SearchText | None = None
+    customer_id: CustomerNumber | None = None
+    error_class: SearchText | None = None
+    contains: SearchText | None = None
+    newest_id: RowNumber | None = None
+    """Nothing that failed after this letter: what somebody has seen and agreed to."""
+    everything: bool = False
+    """Really all. Where nothing narrows the choice and this is not said, nothing is chosen."""
+
+
+class LetterRow(Struct, frozen=True, rename="camel"):
+    """A dead letter in a list."""
+
+    id: int
+    topic: str
+    subscription: str
+    tenant: str
+    key: str
+    error_class: str
+    error: str
+    attempts: int
+    published_at: datetime
+    failed_at: datetime
+    replayed_at: datetime | None
+    bytes: int
+
+
+class LetterDetail(Struct, frozen=True, rename="camel"):
+    """A dead letter with its contents."""
+
+    id: int
+    topic: str
+    subscription: str
+    offset: int
+    partition: int
+    tenant: str
+    key: str
+    transaction_id: str
+    attributes: dict[str, str]
+    error_class: str
+    error: str
+    attempts: int
+    published_at: datetime
+    failed_at: datetime
+    replayed_at: datetime | None
+    payload: str
+    """As text, indented where it is JSON."""
+    is_revealed: bool
+    """False: device secrets in the payload are masked."""
+
+
+class LetterCountRow(Struct, frozen=True, rename="camel"):
+    topic: str
+    subscription: str
+    error_class: str
+    letters: int
+    first_failed_at: datetime
+    last_failed_at: datetime
+
+
+class LettersPreview(Struct, frozen=True, rename="camel"):
+    """What an action would be about."""
+
+    letters: int
+    newest_id: int
+    counts: list[LetterCountRow]
+
+
+class ReplayResult(Struct, frozen=True, rename="camel"):
+    topic: str
+    subscription: str
+    replayed: int
+    skipped: int
+    problem: str
+
+
+class LettersReplayed(Struct, frozen=True, rename="camel"):
+    replayed: int
+    results: list[ReplayResult]
+
+
+class LettersDropped(Struct, frozen=True, rename="camel"):
+    dropped: int
+
+
+async def list_letters(desk: Desk, visitor: Visitor, request: LettersRequest) -> Newest[LetterRow]:
+    selection = Selection(
+        topic=request.topic or None,
+        subscription=request.subscription or None,
+        tenant=None if request.customer_id is None else str(request.customer_id),
+        error_class=request.error_class or None,
+        contains=request.contains or None,
+        search_payload=_may_search_payload(visitor),
+        state=State(request.state),
+        newest_id=None if request.before is None else request.before - 1,
+    )
+    found = await desk.read(summaries, selection, limit=request.limit + 1)
+    rows = [
+        LetterRow(
+            one.id,
+            one.topic,
+            one.subscription,
+            one.tenant,
+            one.key,
+            one.error_class,
+            one.exception,
+            one.attempts,
+            one.published_at,
+            one.failed_at,
+            one.replayed_at,
+            one.bytes,
+        )
+        for one in found
+    ]
+    return newest(rows, request.limit, lambda row: row.id)
+
+
+async def show_letter(desk: Desk, _visitor: Visitor, request: LetterRequest) -> LetterDetail:
+    return _detail(await _letter(desk, request.id), reveal=False)
+
+
+async def reveal_letter(desk: Desk, visitor: Visitor, request: LetterRequest) -> LetterDetail:
+    """With the secrets in its payload. Who is about to see them is recorded before anything is shown."""
+    letter = await _letter(desk, request.id)
+    await desk.record(actions.revealed(letter, actor=visitor.actor, command="dashboard"))
+    return _detail(letter, reveal=True)
+
+
+async def preview_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersPreview:
+    counted = await desk.read(counts, _selection(request, visitor))
+    return LettersPreview(
+        sum(count.letters for count in counted),
+        max((count.newest_id for count in counted), default=0),
+        [
+            LetterCountRow(
+                count.topic,
+                count.subscription,
+                count.error_class,
+                count.letters,
+                count.first_failed_at,
+                count.last_failed_at,
+            )
+            for count in counted
+        ],
+    )
+
+
+async def replay_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersReplayed:
+    """Deliver letters again, unchanged, each to the subscription in which it failed."""
+
+    def run(connection: Connection[Any]) -> Sequence[actions.Replay]:
+        selection = _as_seen(connection, request, visitor)
+        return actions.replay(connection, selection, desk.audit, settings=desk.settings, actor=visitor.actor)
+
+    results = await desk.write(run)
+    return LettersReplayed(
+        sum(one.replayed for one in results),
+        [ReplayResult(one.topic, one.subscription, one.replayed, one.skipped, one.problem) for one in results],
+    )
+
+
+async def drop_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersDropped:
+    """Delete letters for good."""
+
+    def run(connection: Connection[Any]) -> int:
+        return actions.drop(connection, _as_seen(connection, request, visitor), desk.audit, actor=visitor.actor)
+
+    return LettersDropped(await desk.write(run))
+
+
+def _as_seen(connection: Connection[Any], request: ChosenLetters, visitor: Visitor) -> Selection:
+    """Without what failed meanwhile."""
+    selection = _selection(request, visitor)
+    return selection if selection.newest_id else as_counted(selection, counts(connection, selection))
+
+
+def _selection(request: ChosenLetters, visitor: Visitor) -> Selection:
+    narrowed = request.topic, request.subscription, request.customer_id, request.error_class, request.contains
+    # A forgotten choice is not a wish for everything.
+    nothing = not (request.ids or request.everything or any(narrowed))
+    return Selection(
+        ids=[] if nothing else request.ids or None,
+        topic=request.topic or None,
+        subscription=request.subscription or None,
+        tenant=None if request.customer_id is None else str(request.customer_id),
+        error_class=request.error_class or None,
+        contains=request.contains or None,
+        search_payload=_may_search_payload(visitor),
+        newest_id=request.newest_id,
+        state=State.OPEN,
+    )
+
+
+def _may_search_payload(visitor: Visitor) -> bool:
+    """A search answers "is this in it?": asked often enough, it tells a token that the page masks."""
+    return visitor.role.includes(Role.OPERATOR)
+
+
+async def _letter(desk: Desk, letter_id: int) -> DeadLetter:
+    found = await desk.read(letters, [letter_id])
+    if not found:
+        raise NotFoundError(f"there is no dead letter {letter_id}")
+    return found[0]
+
+
+def _detail(letter: DeadLetter, *, reveal: bool) -> LetterDetail:
+    return LetterDetail(
+        letter.id,
+        letter.topic,
+        letter.subscription,
+        letter.c_offset,
+        letter.partition_id,
+        letter.tenant,
+        letter.key,
+        str(letter.transaction_id),
+        dict(letter.attributes),
+        letter.error_class,
+        letter.exception,
+        letter.attempts,
+        letter.published_at,
+        letter.failed_at,
+        letter.replayed_at,
+        plain_text(letter.data) if reveal else masked_text(letter.data),
+        reveal,
+    )

@@ -1,0 +1,99 @@
+"""What the device mapper would do for a contact, with a sample message: by the daemon's own code, sending nothing."""
+
+import time
+import uuid
+from typing import Any, Literal
+
+import botocore.exceptions
+import msgspec
+from msgspec import Struct
+
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import TransientError
+from clientmgr.contracts.sending import SendingMessage
+from clientmgr.contracts.topics import DeviceMapperTopics
+from clientmgr.devices.masking import masked
+from clientmgr.sending.explanation import DeviceExplanation, explain
+from clientmgr.sending.mapping import OutMessage
+from clientmgr.sending.samples import LIFETIME_MS, sample_recipient
+from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text
+
+Channel = Literal["push", "webpush", "inbox", "em"]
+
+
+class MappingRequest(Struct, frozen=True, rename="camel"):
+    customer_id: CustomerNumber
+    application_code: Text
+    contact_id: ContactNumber
+    channel: Channel = "push"
+    sending_type: Literal["batch", "tx"] = "batch"
+
+
+class MappedDevice(Struct, frozen=True, rename="camel"):
+    """What a device would get, or why it would get nothing."""
+
+    client_id: str
+    store: str
+    platform: str | None
+    language: str | None
+    verdict: str
+    """`SENT`, `SKIPPED`, or the reason of a not-sent event."""
+    because: list[str]
+    topic: str | None
+    request: Any
+    """What the provider's sender would get, with secrets masked."""
+
+
+class MappingExplanation(Struct, frozen=True, rename="camel"):
+    """What a sample message would become for a contact."""
+
+    strategy: str
+    flippers: dict[str, bool]
+    reason: str | None
+    """Why the contact would get nothing."""
+    devices: list[MappedDevice]
+
+
+async def explain_mapping(desk: Desk, _visitor: Visitor, request: MappingRequest) -> MappingExplanation:
+    message = SendingMessage(
+        message_id=str(uuid.uuid4()),
+        customer_id=request.customer_id,
+        application_code=request.application_code,
+        campaign_id="dashboard",
+        channel=request.channel,
+        recipients=[sample_recipient(request.contact_id)],
+        expires_at=time.time_ns() // 1_000_000 + LIFETIME_MS,
+        default_language="en",
+    )
+    try:
+        async with desk.reading() as connection:
+            told = await explain(
+                desk.settings, connection, CustomerId(request.customer_id), message, request.contact_id
+            )
+    except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
+        raise TransientError(
+            f"DynamoDB, where this customer's devices are read from, can't be asked: {error}"
+        ) from error
+    outputs = DeviceMapperTopics(request.sending_type, "dg00").outputs
+    return MappingExplanation(
+        str(told.strategy),
+        told.flippers,
+        None if told.reason is None else str(told.reason),
+        [_mapped(one, outputs) for one in told.devices],
+    )
+
+
+def _mapped(one: DeviceExplanation, outputs: dict[str, str]) -> MappedDevice:
+    sent = one.verdict if isinstance(one.verdict, OutMessage) else None
+    return MappedDevice(
+        one.device.client_id,
+        one.store,
+        one.device.platform,
+        one.language,
+        "SENT" if sent else str(one.verdict or "SKIPPED"),
+        one.because,
+        None if sent is None else outputs[sent.provider],
+        None if sent is None else masked(msgspec.json.decode(msgspec.json.encode(sent.request))),
+    )

@@ -1,0 +1,192 @@
+"""Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, the work of the night."""
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from msgspec import Struct
+from psycopg import Connection
+
+from clientmgr.broker.error_topics import ERROR_TOPICS, error_counts
+from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
+from clientmgr.contracts import topics
+from clientmgr.operations.daemon_health import judge_all
+from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
+from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
+from clientmgr.tenants.registry import count_by_status
+from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.operations.interface import Nothing
+from clientmgr_dashboard.operations.services import ServiceState, probe_services
+
+COUNT_AT_MOST = 10_000
+"""Unread messages of a partition: beyond this it does not matter how many more there are."""
+LOOK_AT_ERRORS = 10_000
+SHARED_FOR_S = 1.0
+"""However many look on: the database is asked once in this time."""
+SERVICES_EVERY_S = 5.0
+
+
+class DaemonState(Struct, frozen=True, rename="camel"):
+    """How a daemon or a service is doing."""
+
+    name: str
+    state: str
+    is_well: bool
+    detail: str
+
+
+class GroupLag(Struct, frozen=True, rename="camel"):
+    """How far a group is behind in its topic."""
+
+    topic: str
+    subscription: str
+    unread: int
+    is_at_least: bool
+    """There are so many that they were not all counted."""
+    oldest_unread_s: float
+    retries: int
+    dead_letters: int
+    is_late: bool
+
+
+class ErrorTopic(Struct, frozen=True, rename="camel"):
+    """How many messages somebody gave up on."""
+
+    topic: str
+    open: int
+    last_day: int
+    is_at_least: bool
+    """There are so many that they were not all counted."""
+
+
+class Overview(Struct, frozen=True, rename="camel"):
+    """Everything at a glance."""
+
+    state: Literal["well", "look", "act"]
+    problems: list[str]
+    """What is wrong, in a few words each."""
+    tenants: dict[str, int]
+    """By status."""
+    behind_on_migrations: int
+    totals: Totals
+    events_per_second: float | None
+    """Device events published, of late; null: not known yet."""
+    event_rates: list[float]
+    """The same over the last minutes, the oldest first."""
+    errors_per_minute: float | None
+    dead_letters: int
+    groups: list[GroupLag]
+    errors: list[ErrorTopic]
+    daemons: list[DaemonState]
+    nightly: list[NightlyWork]
+    looked_at: datetime
+
+
+async def overview(desk: Desk, _visitor: Visitor, _request: Nothing) -> Overview:
+    """However many look on, the database is asked once a second."""
+    return await desk.shared.answer("overview", SHARED_FOR_S, lambda: _look(desk))
+
+
+async def _look(desk: Desk) -> Overview:
+    settings = desk.settings
+    stored, (lags, errors), services = await asyncio.gather(
+        desk.read(_stored, tolerance=settings.sync_tolerance), _log(desk), _services(desk)
+    )
+    daemons = [
+        DaemonState(
+            health.daemon,
+            health.state,
+            health.state == "keeps up",
+            f"{health.unread:,} unread" + (f", {health.waiting_retries:,} retries" if health.waiting_retries else ""),
+        )
+        for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
+    ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
+    groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
+    dead_letters = sum(lag.dead for lag in lags)
+    problems = _problems(daemons, groups, dead_letters, errors, stored)
+    return Overview(
+        state="act" if any(group.is_late for group in groups) else "look" if problems else "well",
+        problems=problems,
+        tenants=stored.tenants,
+        behind_on_migrations=stored.behind,
+        totals=stored.totals,
+        events_per_second=desk.sampler.rate(topics.WRITER),
+        event_rates=desk.sampler.rates(topics.WRITER),
+        errors_per_minute=_errors_per_minute(desk),
+        dead_letters=dead_letters,
+        groups=groups,
+        errors=errors,
+        daemons=daemons,
+        nightly=stored.nightly,
+        looked_at=datetime.now(UTC),
+    )
+
+
+async def _services(desk: Desk) -> list[ServiceState]:
+    return await desk.shared.answer("services", SERVICES_EVERY_S, lambda: probe_services(desk.settings))
+
+
+class _Stored(Struct, frozen=True):
+    tenants: dict[str, int]
+    behind: int
+    totals: Totals
+    nightly: list[NightlyWork]
+
+
+def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
+    return _Stored(
+        {str(status): count for status, count in count_by_status(connection).items()},
+        count_behind(connection),
+        totals(connection, tolerance=tolerance),
+        nightly_work(connection),
+    )
+
+
+async def _log(desk: Desk) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
+    async with desk.reading() as connection:
+        lags = await subscription_lag(connection, at_most=COUNT_AT_MOST)
+        counts = await error_counts(connection, look_at=LOOK_AT_ERRORS)
+    return lags, [ErrorTopic(count.topic, count.open, count.last_day, count.is_at_least) for count in counts]
+
+
+def _group(lag: SubscriptionLag, late_after_s: float) -> GroupLag:
+    seconds = round(lag.seconds(), 1)
+    return GroupLag(
+        lag.topic,
+        lag.subscription,
+        lag.messages,
+        any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
+        seconds,
+        lag.waiting,
+        lag.dead,
+        seconds > late_after_s,
+    )
+
+
+def _errors_per_minute(desk: Desk) -> float | None:
+    rates = [desk.sampler.rate(topic) for topic in ERROR_TOPICS]
+    known = [rate for rate in rates if rate is not None]
+    return round(sum(known) * 60, 1) if known else None
+
+
+def _problems(
+    daemons: list[DaemonState], groups: list[GroupLag], dead_letters: int, errors: list[ErrorTopic], stored: _Stored
+) -> list[str]:
+    problems = [f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind" for group in groups if group.is_late]
+    problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
+    if dead_letters:
+        problems.append(f"{dead_letters:,} dead letters")
+    problems += [
+        f"{'at least ' if topic.is_at_least else ''}{topic.open:,} messages in {topic.topic}"
+        for topic in errors
+        if topic.open
+    ]
+    if stored.behind:
+        problems.append(f"{stored.behind:,} tenants are behind on migrations")
+    if stored.totals.failed:
+        problems.append(f"{stored.totals.failed:,} tenants could not be counted")
+    if stored.totals.out_of_sync:
+        problems.append(f"{stored.totals.out_of_sync:,} tenants differ from DynamoDB")
+    problems += [f"{work.name} was not done last night" for work in stored.nightly if work.state == "late"]
+    return problems

@@ -1,0 +1,79 @@
+"""Whether the programs that read no messages answer: the live broadcast, the writer of positions, Dagster's UI."""
+
+import asyncio
+import contextlib
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from typing import Final
+
+from clientmgr.base.listening import in_url
+from clientmgr.base.settings import Settings
+from clientmgr.live.redis_stream import DURABLE_GROUP, REDIS_ERRORS, open_redis
+
+ANSWER_WITHIN_S: Final = 2.0
+LATE_FROM: Final = 10_000
+"""Positions that the durable writer has not read: some seconds' worth of a large fleet."""
+
+
+# Our own services are not reached through a proxy, whatever the environment says.
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, slots=True)
+class ServiceState:
+    name: str
+    state: str
+    is_well: bool
+    detail: str
+
+
+async def probe_services(settings: Settings) -> list[ServiceState]:
+    live = f"http://{in_url(settings.live_ws_host)}:{settings.live_ws_port}/healthz"
+    dagster = f"http://{in_url(settings.dagster_host)}:{settings.dagster_port}/server_info"
+    return list(
+        await asyncio.gather(
+            _answers("broadcast", live), _telemetry_writer(settings), _answers("dagster-webserver", dagster)
+        )
+    )
+
+
+async def _answers(name: str, url: str) -> ServiceState:
+    problem = await asyncio.to_thread(_problem_of, url)
+    return ServiceState(name, "does not answer" if problem else "answers", not problem, problem)
+
+
+def _problem_of(url: str) -> str:
+    try:
+        with _OPENER.open(url, timeout=ANSWER_WITHIN_S):
+            return ""
+    except urllib.error.HTTPError as error:
+        with error:
+            return f"{error.code}: {error.read(200).decode(errors='replace')}"
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "reason", error))
+
+
+async def _telemetry_writer(settings: Settings) -> ServiceState:
+    name = "telemetry-writer"
+    if not settings.redis_url:
+        return ServiceState(name, "unknown", False, "REDIS_URL is not set")
+    client = open_redis(settings)
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            if not await client.exists(settings.redis_telemetry_stream):
+                return ServiceState(name, "nothing to do", True, "no positions yet")
+            groups = await client.xinfo_groups(settings.redis_telemetry_stream)
+    except (*REDIS_ERRORS, TimeoutError) as error:
+        return ServiceState(name, "unknown", False, f"Redis: {error}")
+    finally:
+        with contextlib.suppress(*REDIS_ERRORS):
+            await client.aclose()
+    group = next((group for group in groups if group["name"] in (DURABLE_GROUP, DURABLE_GROUP.encode())), None)
+    if group is None:
+        return ServiceState(name, "never started", False, "its group does not exist")
+    lag = group["lag"]
+    if lag is None:
+        # After entries were deleted, or where the group began in the middle, until it has read to the end.
+        return ServiceState(name, "unknown", False, "Redis can't tell how much is unread")
+    return ServiceState(name, "late" if lag > LATE_FROM else "keeps up", lag <= LATE_FROM, f"{lag:,} unread")

@@ -1,0 +1,139 @@
+"""How pages are made: templates that escape whatever is put into them, and how numbers and times are written."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import jinja2
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from clientmgr_dashboard import charts
+from clientmgr_dashboard.access.users import Role
+from clientmgr_dashboard.access.visitors import Doorkeeper, Visitor
+from clientmgr_dashboard.problems import Problem
+
+UNKNOWN: Final = "–"
+
+
+class Renderer:
+    """Fills in templates."""
+
+    def __init__(self, doorkeeper: Doorkeeper) -> None:
+        self._doorkeeper = doorkeeper
+        # Whatever comes from a store is text, never markup, in every template whatever its name.
+        self._templates = jinja2.Environment(
+            loader=jinja2.PackageLoader("clientmgr_dashboard", "templates"),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters.update(
+            number=number,
+            share=share,
+            moment=moment,
+            ago=ago,
+            span=span,
+            size=size,
+            signed=signed,
+            value=value,
+            rate=rate,
+            label=label,
+            pretty=pretty,
+        )
+        self._templates.globals.update(sparkline=charts.sparkline, query=query)
+
+    def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
+        visitor: Visitor | None = getattr(request.state, "visitor", None)
+        session = None if visitor is None else visitor.session
+        body = self._templates.get_template(template).render(
+            path=request.url.path,
+            visitor=visitor,
+            is_operator=visitor is not None and visitor.role is Role.OPERATOR,
+            sign_in_needed=self._doorkeeper.sign_in_needed,
+            csrf_token="" if session is None else self._doorkeeper.sessions.csrf_token(session),
+            **content,
+        )
+        return HTMLResponse(body, status)
+
+    def problem(self, request: Request, found: Problem) -> Response:
+        return self.page(request, "problem.html", status=found.status, problem=found)
+
+
+def number(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:,.0f}"
+
+
+def signed(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:+,.0f}" if amount else "0"
+
+
+def rate(amount: float | None) -> str:
+    return UNKNOWN if amount is None else f"{amount:,.1f}"
+
+
+def share(part: float | None) -> str:
+    return UNKNOWN if part is None else f"{part:.1%}"
+
+
+def size(amount: float | None) -> str:
+    if amount is None:
+        return UNKNOWN
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:,.1f} TB"
+
+
+def moment(at: datetime | None) -> Markup | str:
+    if at is None:
+        return UNKNOWN
+    utc = at.astimezone(UTC)
+    return Markup('<time datetime="{}">{}</time>').format(utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def ago(at: datetime | None) -> Markup | str:
+    """How long ago, with the time itself for whoever rests the pointer on it."""
+    if at is None:
+        return "never"
+    utc = at.astimezone(UTC)
+    told = span((datetime.now(UTC) - utc).total_seconds())
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", f"{told} ago"
+    )
+
+
+def span(seconds: float | None) -> str:
+    if seconds is None:
+        return UNKNOWN
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length:,.0f} {unit}"
+    return f"{max(seconds, 0):.0f} s"
+
+
+def value(anything: Any) -> str:
+    """What is known of a device or in an audit row, whatever type it has."""
+    if anything is None:
+        return UNKNOWN
+    if isinstance(anything, bool):
+        return "yes" if anything else "no"
+    return json.dumps(anything, ensure_ascii=False) if isinstance(anything, dict | list) else str(anything)
+
+
+def pretty(document: Any) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False)
+
+
+def label(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def query(parameters: dict[str, Any], **changed: Any) -> str:
+    """A link's query with some of it changed; what is None or empty is left out."""
+    wanted = {**parameters, **changed}
+    return "?" + urlencode([(key, item) for key, item in wanted.items() if item not in (None, "")])

@@ -1,0 +1,72 @@
+"""Signing in and out."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from clientmgr.audit.log import PLATFORM, AuditEntry
+from clientmgr.base.logs import get_logger
+from clientmgr_dashboard.access.users import Role
+from clientmgr_dashboard.access.visitors import TooManyAttemptsError, Visitor
+from clientmgr_dashboard.pages.forms import form_fields
+from clientmgr_dashboard.pages.handling import Site, post, see_other, telling_problems
+
+log = get_logger(__name__)
+
+
+def sign_in_route(site: Site) -> Route:
+    """The one page for those that nobody knows yet."""
+
+    async def sign_in(request: Request) -> Response:
+        if not site.doorkeeper.sign_in_needed:
+            return see_other("/")
+        if request.method == "GET":
+            wanted = request.query_params.get("next", "/")
+            return _form(site, request, wanted) if request.state.visitor is None else see_other(_own_path(wanted))
+        fields = await form_fields(request)
+        name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
+        address = request.client.host if request.client else ""
+        try:
+            user = await site.doorkeeper.of_password(name, str(fields.get("password", "")), address)
+        except TooManyAttemptsError:
+            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in some minutes.")
+        if user is None:
+            log.warning("sign-in refused", user=name[:64], address=address)
+            return _form(site, request, wanted, status=401, problem="Name and password do not belong together.")
+        session = site.doorkeeper.sessions.start(user)
+        await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
+        answer = see_other(_own_path(wanted))
+        answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(session)
+        return answer
+
+    return Route("/sign-in", telling_problems(site, sign_in), methods=["GET", "POST"])
+
+
+async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
+    try:
+        await _record(site, visitor, "dashboard.sign-out")
+    except Exception as error:
+        # Nobody is kept signed in because it can't be written down.
+        log.error("a sign-out is not in the audit log", user=visitor.name, exc_info=error)
+    answer = see_other("/sign-in")
+    answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(None)
+    return answer
+
+
+async def _record(site: Site, visitor: Visitor, action: str) -> None:
+    entry = AuditEntry(PLATFORM, visitor.actor, action, "done", details={"role": str(visitor.role)})
+    await site.desk().record(entry)
+
+
+def _form(site: Site, request: Request, wanted: str, *, status: int = 200, problem: str = "") -> Response:
+    return site.renderer.page(request, "sign_in.html", status=status, wanted=_own_path(wanted), problem=problem)
+
+
+def _own_path(wanted: str) -> str:
+    """Only ever a page of ours: //elsewhere and /\\elsewhere lead out of here."""
+    if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
+        return "/"
+    return wanted
+
+
+ROUTES = (post("/sign-out", sign_out, needs=Role.VIEWER),)

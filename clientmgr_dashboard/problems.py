@@ -1,0 +1,80 @@
+"""What went wrong, as an answer: the one place that turns an error into a status, for the pages and for the API."""
+
+import http
+from typing import Any, Final
+
+import msgspec
+import psycopg
+from msgspec import Struct
+from psycopg_pool import PoolTimeout
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from clientmgr.base.errors import (
+    ClientManagerError,
+    ErrorKind,
+    InvalidInputError,
+    TransientError,
+    UnknownTenantError,
+    classify,
+)
+from clientmgr.base.logs import get_logger
+from clientmgr_dashboard.operations.interface import NotFoundError
+
+log = get_logger(__name__)
+
+PROBLEM_JSON = "application/problem+json"
+
+
+class Problem(Struct, frozen=True, omit_defaults=True):
+    """RFC 9457."""
+
+    title: str
+    status: int
+    detail: str = ""
+    type: str = "about:blank"
+
+
+class ForbiddenError(ClientManagerError):
+    """Not with this role."""
+
+
+def problem(status: int, detail: str = "") -> Problem:
+    return Problem(http.HTTPStatus(status).phrase, status, detail)
+
+
+def problem_of(error: Exception, request: Request) -> Problem:
+    """What an error means to whoever asked. One that nobody foresaw is in the log, not in the answer."""
+    known = _known(error)
+    if known is not None:
+        return known
+    log.error("a request failed", method=request.method, path=request.url.path, exc_info=error)
+    return problem(500, "Something went wrong here; it is in the log.")
+
+
+# The first that an error is one of counts.
+_STATUS: Final = (
+    (ForbiddenError, 403),
+    ((NotFoundError, UnknownTenantError), 404),
+    ((msgspec.ValidationError, msgspec.DecodeError, InvalidInputError), 400),
+    (TransientError, 503),
+    (ClientManagerError, 409),
+)
+
+
+def _known(error: Exception) -> Problem | None:
+    if isinstance(error, HTTPException):
+        return problem(error.status_code, error.detail)
+    if isinstance(error, psycopg.errors.QueryCanceled):
+        return problem(503, "It took too long to find out; narrow it down, or try again.")
+    if isinstance(error, psycopg.Error | PoolTimeout) and classify(error) is ErrorKind.TRANSIENT:
+        return problem(503, "The database does not answer.")
+    return next((problem(status, str(error)) for kinds, status in _STATUS if isinstance(error, kinds)), None)
+
+
+def problem_response(found: Problem, headers: dict[str, Any] | None = None) -> Response:
+    if found.status == 401:
+        # Not `Basic`: a browser would ask for a password in a window of its own, and keep it.
+        headers = {**(headers or {}), "WWW-Authenticate": 'Session realm="dashboard"'}
+    return Response(msgspec.json.encode(found), found.status, headers=headers, media_type=PROBLEM_JSON)

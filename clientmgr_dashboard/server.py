@@ -1,0 +1,123 @@
+"""The dashboard as a process: the listener, the web server on it, started and stopped in order."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import uvicorn
+
+from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.errors import ClientManagerError, SettingsError
+from clientmgr.base.listening import listening
+from clientmgr.base.logs import configure_logging, get_logger
+from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.addresses import service_url
+from clientmgr_dashboard.access.exposure import ensure_not_open_to_others, is_loopback
+from clientmgr_dashboard.app import dashboard
+
+log = get_logger(__name__)
+
+NAME = "dashboard"
+BACKLOG = 256
+
+
+class _Server(uvicorn.Server):
+    """Says when it serves. Signals are ours to handle: `run_until_stopped` does."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.ready = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            self.ready.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def run_dashboard(settings: Settings) -> int:
+    """Run the dashboard as a process of its own."""
+    ensure_not_open_to_others(settings)
+    configure_logging(settings, process=NAME)
+
+    async def main(stop: asyncio.Event) -> None:
+        async with serve_metrics(settings):
+            await serve_until_stopped(settings, stop)
+
+    return run_until_stopped(main)
+
+
+async def serve_until_stopped(
+    settings: Settings, stop: asyncio.Event, on_ready: Callable[[int], None] = lambda _: None
+) -> None:
+    """Serve until `stop` is set; requests in hand are answered. `on_ready` is told the port."""
+    ensure_not_open_to_others(settings)
+    has_tls = bool(settings.dashboard_tls_certificate)
+    if not has_tls and not is_loopback(settings.dashboard_host):
+        log.warning("the dashboard speaks plain HTTP: put a proxy with TLS in front, browsers keep no session without")
+    _ensure_usable_certificate(settings)
+    names = "DASHBOARD_HOST, DASHBOARD_PORT"
+    with listening(settings.dashboard_host, settings.dashboard_port, settings=names, backlog=BACKLOG) as listener:
+        port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            dashboard(settings, port),
+            log_config=None,
+            log_level="warning",  # that it starts and stops, we say ourselves
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="on",
+            ssl_certfile=settings.dashboard_tls_certificate or None,
+            ssl_keyfile=settings.dashboard_tls_key or None,
+            timeout_graceful_shutdown=max(1, int(settings.shutdown_timeout_s)),
+        )
+        server = _Server(config)
+        serving = asyncio.create_task(server.serve(sockets=[listener]))
+        try:
+            if not await _first(server.ready.wait(), serving):
+                raise ClientManagerError("the dashboard could not be started; the log says why")
+            url = service_url(settings.dashboard_url, settings.dashboard_host, port, tls=has_tls)
+            log.info("daemon started", daemon=NAME, url=url)
+            on_ready(port)
+            await _first(stop.wait(), serving)
+        finally:
+            server.should_exit = True
+            await serving
+    log.info("daemon stopped", daemon=NAME)
+
+
+async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -> bool:
+    """Wait for the event; False: the server ended before."""
+    waiting = asyncio.create_task(event)
+    try:
+        await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
+        return waiting.done()
+    finally:
+        waiting.cancel()
+
+
+def _ensure_usable_certificate(settings: Settings) -> None:
+    """Before anything listens: what the web server says of a wrong file names neither file nor setting."""
+    certificate, key = settings.dashboard_tls_certificate, settings.dashboard_tls_key
+    if key and not certificate:
+        raise SettingsError("DASHBOARD_TLS_CERTIFICATE: not set, and DASHBOARD_TLS_KEY is of no use without it")
+    if not certificate:
+        return
+    for name, file in (("DASHBOARD_TLS_CERTIFICATE", certificate), ("DASHBOARD_TLS_KEY", key)):
+        if file and not os.access(file, os.R_OK):
+            raise SettingsError(f"{name}: {file} can't be read")
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None)
+    except (ssl.SSLError, OSError) as error:
+        files = certificate if not key else f"{certificate} and {key}"
+        raise SettingsError(
+            f"DASHBOARD_TLS_CERTIFICATE, DASHBOARD_TLS_KEY: {files} are no PEM certificate with its key ({error})"
+        ) from None

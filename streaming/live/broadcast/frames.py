@@ -1,0 +1,62 @@
+"""What goes over the wire to a subscriber: JSON in server frames, put together once and sent to many."""
+
+import msgspec
+
+from streaming.live.records import MAX_ID_LENGTH
+
+TOPIC_PREFIX = "event:"
+PING = b"\x89\x00"
+_TEXT = 0x81
+_encoder = msgspec.json.Encoder()
+
+
+def text_frame(payload: bytes) -> bytes:
+    """An unfragmented text frame as servers send it: unmasked (RFC 6455, 5.2)."""
+    return _text_header(len(payload)) + payload
+
+
+def _text_header(length: int) -> bytes:
+    return _HEADERS[length] if length < len(_HEADERS) else _make_text_header(length)
+
+
+def _make_text_header(length: int) -> bytes:
+    if length < 126:
+        return b"%c%c" % (_TEXT, length)
+    if length < 65_536:
+        return b"%c\x7e%b" % (_TEXT, length.to_bytes(2, "big"))
+    return b"%c\x7f%b" % (_TEXT, length.to_bytes(8, "big"))
+
+
+_HEADERS = [_make_text_header(length) for length in range(1024)]
+"""Nearly all positions are shorter than this."""
+
+
+def message_frame(**message: object) -> bytes:
+    return text_frame(_encoder.encode(message))
+
+
+def error_frame(code: str, message: str) -> bytes:
+    return message_frame(type="error", code=code, message=message)
+
+
+def position_start(topic: str) -> bytes:
+    """The beginning of every position of a topic; the body without its opening brace follows."""
+    return b'{"type":"position","topic":%b,' % _encoder.encode(topic)
+
+
+def position_frame(start: bytes, body: bytes) -> bytes:
+    return b"%b%b%b" % (_text_header(len(start) + len(body) - 1), start, body[1:])
+
+
+def subscribed_frame(topic: str, start: bytes, bodies: list[bytes]) -> bytes:
+    """The answer to a subscription: the last known positions of the topic's devices."""
+    snapshot = b",".join([start + body[1:] for body in bodies])
+    return text_frame(b'{"type":"subscribed","topic":%b,"snapshot":[%b]}' % (_encoder.encode(topic), snapshot))
+
+
+def event_of(topic: str) -> str | None:
+    """The event that a topic's name stands for; None: it is no topic of ours."""
+    event = topic.removeprefix(TOPIC_PREFIX)
+    if event == topic or not 0 < len(event) <= MAX_ID_LENGTH or not event.isprintable():
+        return None
+    return event

@@ -1,0 +1,79 @@
+"""The last known position of each device: in memory for snapshots, in Redis so that a restart does not forget it."""
+
+import time
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+from clientmgr.base.portions import portions
+from clientmgr.live.redis_stream import RedisClient
+
+FORGET_AT_ONCE = 1000
+
+
+class _Timed(msgspec.Struct):
+    ts: int
+
+
+_decoder = msgspec.json.Decoder(_Timed)
+
+
+class LastPositions:
+    """By the time of the fix: what a device sends late, from when it was offline, does not count."""
+
+    def __init__(self, stream: str, keep_days: int = 0) -> None:
+        """Those older than `keep_days` are forgotten, in Redis too. 0: none are."""
+        self._key = f"{stream}:last-positions"
+        self._keep_ms = keep_days * 86_400_000
+        self._known: dict[str, tuple[int, bytes]] = {}
+        self._unsaved: set[str] = set()
+
+    def put(self, device_id: str, ts: int, body: bytes) -> None:
+        known = self._known.get(device_id)
+        if known is None or known[0] <= ts:
+            self._known[device_id] = (ts, body)
+            self._unsaved.add(device_id)
+
+    def bodies(self, device_ids: Iterable[str]) -> list[bytes]:
+        """Those that are known, of the given devices."""
+        found = (self._known.get(device_id) for device_id in device_ids)
+        return [known[1] for known in found if known is not None]
+
+    async def load(self, client: RedisClient) -> None:
+        """Add what other instances, or we before our restart, have saved."""
+        saved = cast(dict[bytes, bytes], await client.hgetall(self._key))
+        for device_id, body in saved.items():
+            try:
+                ts = _decoder.decode(body).ts
+                name = device_id.decode()
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue  # not by us
+            known = self._known.get(name)
+            if known is None or known[0] < ts:
+                self._known[name] = (ts, body)
+        await self.forget_old(client)
+
+    async def forget_old(self, client: RedisClient) -> None:
+        """Drop devices that were not heard of for so long that none of their positions is kept."""
+        if not self._keep_ms:
+            return
+        oldest = time.time() * 1000 - self._keep_ms
+        old = [device_id for device_id, (ts, _) in self._known.items() if ts < oldest]
+        for device_id in old:
+            del self._known[device_id]
+        self._unsaved.difference_update(old)
+        # One that is back at this moment is saved again: every instance hears of it.
+        for portion in portions(old, FORGET_AT_ONCE):
+            await client.hdel(self._key, *portion)
+
+    async def save(self, client: RedisClient) -> None:
+        """Write what is new. What can't be written now is written the next time."""
+        if not self._unsaved:
+            return
+        saving, self._unsaved = self._unsaved, set()
+        try:
+            await client.hset(self._key, mapping={device_id: self._known[device_id][1] for device_id in saving})
+        except BaseException:
+            self._unsaved |= saving & self._known.keys()  # some may be forgotten by now
+            raise

@@ -1,0 +1,185 @@
+"""Bytes on their way to one client: straight through while it keeps up, the latest of each device while it does not.
+
+The transport's buffer can't be taken back, so little goes in there: what a slow client has not asked for yet stays
+here, where a newer position can replace it. Nothing here waits.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from prometheus_client import Counter
+
+from streaming.live.broadcast.topics import TopicBatch
+
+HIGH_WATER = 32 * 1024
+"""Of the transport's buffer, or the threshold if that is less. Above a usual batch, or clients that are quick enough
+would be taken for slow ones.
+"""
+CHUNK = 8 * 1024
+"""What a slow client is given at a time."""
+ON_PROBATION_S = 30.0
+"""For this long after it was slow, a client's frames wait here rather than in the transport."""
+
+Key = tuple[str, str]
+
+
+class Outbox:
+    """One connection's. `too_slow` is called once, when more than `threshold` bytes wait; `set_apart` before the
+    transport gets bytes, which a broadcast to many at once would overtake.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.WriteTransport,
+        threshold: int,
+        conflated: Counter,
+        *,
+        too_slow: Callable[[], None],
+        set_apart: Callable[[], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._transport = transport
+        self._threshold = threshold
+        self._conflated = conflated
+        self._too_slow = too_slow
+        self._set_apart = set_apart
+        self._clock = clock
+        self._waiting: dict[Key, tuple[int, bytes]] = {}  # with the time of the fix
+        self._waiting_bytes = 0
+        self._straight = True  # what is sent goes to the transport: asked for every frame, so kept rather than derived
+        self._full = False  # the transport takes no more
+        self._closed = False
+        self._allowance = 0
+        self._moved_at = 0.0
+        self._seen_size = 0
+        self._slow_until = 0.0
+        self._high_water = min(HIGH_WATER, threshold)
+        transport.set_write_buffer_limits(high=self._high_water)
+
+    @property
+    def slow(self) -> bool:
+        """Whether positions wait here, or would."""
+        return self._full or bool(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits anywhere on our side: what is sent past us, to the socket itself, comes in order."""
+        return self._straight and not self._transport.get_write_buffer_size()
+
+    @property
+    def unsent_bytes(self) -> int:
+        return self._waiting_bytes + self._transport.get_write_buffer_size()
+
+    def send(self, batch: TopicBatch) -> None:
+        """Positions: these may be conflated."""
+        if self._straight:
+            self._transport.write(batch.joined)
+        elif not self._closed:
+            self._keep(batch)
+            self.check()
+
+    def send_several(self, batches: Sequence[TopicBatch]) -> None:
+        if self._straight:
+            self._transport.write(b"".join([batch.joined for batch in batches]))
+        elif not self._closed:
+            for batch in batches:
+                self._keep(batch)
+            self.check()
+
+    def send_rest(self, batch: TopicBatch, taken: int) -> None:
+        """What the socket did not take of positions that were sent past us."""
+        if not self._closed:
+            self.write(batch.joined[taken:])
+
+    def write(self, data: bytes) -> None:
+        """Bytes as they are, in order: what the protocol has to say."""
+        self._set_apart()
+        self._transport.write(data)
+
+    def reply(self, frame: bytes) -> None:
+        """An answer: whole, and in order. A client with nothing unsent may ask for a snapshot of any size."""
+        if self._closed:
+            return
+        if not self.slow:
+            self._allowance = len(frame)
+        self.write(frame)
+        self.check()
+
+    def check(self) -> None:
+        """Is it too much by now?"""
+        if not self._closed and self.unsent_bytes > self._threshold + self._allowance:
+            self._too_slow()
+
+    def paused(self) -> None:
+        """The transport is full."""
+        self._straight = False
+        if not self._full:
+            self._full = True
+            self._moved_at = self._clock()
+            self._seen_size = self._transport.get_write_buffer_size()
+        # From here on it tells of the first byte that it can't pass on, and when it has passed on the last.
+        self._transport.set_write_buffer_limits(high=0)
+        self._slow_until = self._clock() + ON_PROBATION_S
+
+    def resumed(self) -> None:
+        """The transport is empty: give it what waits, bit by bit, until it is full again."""
+        self._full = False
+        self._allowance = 0
+        self._moved_at = self._clock()
+        while self._waiting and not self._full and not self._closed:
+            self._transport.write(self._next_chunk())
+        self._straight = not self.slow and not self._closed
+
+    def stalled_for(self) -> float:
+        """Seconds in which the client took nothing although something waits."""
+        if not self._full and self._slow_until and self._clock() > self._slow_until:
+            self._slow_until = 0.0
+            self._transport.set_write_buffer_limits(high=self._high_water)
+        size = self._transport.get_write_buffer_size()
+        if not size or size < self._seen_size or not self._seen_size:
+            self._moved_at = self._clock()
+        self._seen_size = size
+        return self._clock() - self._moved_at
+
+    def forget(self, event: str) -> None:
+        """Drop what waits of an event that is no longer watched."""
+        for key in [key for key in self._waiting if key[0] == event]:
+            self._waiting_bytes -= len(self._waiting.pop(key)[1])
+
+    def close(self) -> None:
+        """Drop what waits; nothing more is taken."""
+        self._closed = True
+        self._straight = False
+        self._waiting.clear()
+        self._waiting_bytes = 0
+
+    def _keep(self, batch: TopicBatch) -> None:
+        """The newest fix takes its predecessor's place in the line, so that every device gets its turn.
+
+        Newest by its own time: what a device sends late, from when it was offline, does not replace where it is now.
+        """
+        event, conflated = batch.topic.event, 0
+        for device_id, ts, frame in batch.frames:
+            key = (event, device_id)
+            before = self._waiting.get(key)
+            if before is not None:
+                conflated += 1
+                if before[0] > ts:
+                    continue
+                self._waiting_bytes -= len(before[1])
+            self._waiting[key] = (ts, frame)
+            self._waiting_bytes += len(frame)
+        if conflated:
+            self._conflated.inc(conflated)
+
+    def _next_chunk(self) -> bytes:
+        taken: list[Key] = []
+        size = 0
+        for key, (_, frame) in self._waiting.items():
+            taken.append(key)
+            size += len(frame)
+            if size >= CHUNK:
+                break
+        chunk = b"".join([self._waiting.pop(key)[1] for key in taken])
+        self._waiting_bytes -= len(chunk)
+        return chunk

@@ -1,0 +1,121 @@
+"""Which device takes part in which events: in memory, read anew now and then and whenever the database tells."""
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import psycopg
+
+from clientmgr.base.database import Database, Role
+from clientmgr.base.logs import get_logger
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.live.redis_stream import being_cancelled
+from streaming.live.broadcast.frames import TOPIC_PREFIX
+from streaming.live.broadcast.metrics import MAP_DEVICES, MAP_FAILURES, MAP_REFRESH, MAP_REFRESHED_AT
+
+log = get_logger(__name__)
+
+CHANNEL = "live_participants"
+BETWEEN_REFRESHES_S = 0.2
+"""Many changes in a row are read together."""
+RECONNECT_S = 1.0
+ROWS_AT_ONCE = 200
+STATEMENT_TIMEOUT_MS = 20_000
+READ_WITHIN_S = 40.0
+"""Longer than a server needs to tell of its own timeouts: after this nobody is there any more."""
+_QUERIES = named_queries("live/queries/participants.sql")
+
+
+class Event(msgspec.Struct, frozen=True, gc=False):
+    """What a client is told of one."""
+
+    event: str
+    topic: str
+    devices: int
+
+
+class Participants:
+    """The map. While the database is away it stays as it was."""
+
+    def __init__(self, database: Database, refresh_every_s: float) -> None:
+        self._database = database
+        self._refresh_every_s = refresh_every_s
+        self._events: Mapping[str, Sequence[str]] = {}
+        self._devices: Mapping[str, Sequence[str]] = {}
+        self._listed: Sequence[Event] = ()
+        self._changed = asyncio.Event()
+        self.loaded = asyncio.Event()
+
+    def events_of(self, device_id: str) -> Sequence[str]:
+        return self._events.get(device_id, ())
+
+    def devices_of(self, event: str) -> Sequence[str]:
+        return self._devices.get(event, ())
+
+    def events(self) -> Sequence[Event]:
+        """Every event, by its name."""
+        return self._listed
+
+    async def run(self) -> None:
+        """Keep the map fresh. Cancel it."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._refresh_for_ever())
+
+    async def _refresh_for_ever(self) -> None:
+        while not being_cancelled():
+            self._changed.clear()
+            await self._refresh()
+            await asyncio.sleep(BETWEEN_REFRESHES_S)
+            try:
+                async with asyncio.timeout(self._refresh_every_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _refresh(self) -> None:
+        started = time.perf_counter()
+        try:
+            async with asyncio.timeout(READ_WITHIN_S):
+                # In a thread: a large map takes a while to build, and positions must not wait for it.
+                self._events, self._devices, self._listed = await asyncio.to_thread(self._read)
+        except (psycopg.Error, OSError) as error:
+            MAP_FAILURES.inc()
+            reason = str(error).strip() or type(error).__name__
+            log.warning("who takes part could not be read; going by what was known", error=reason)
+            return
+        MAP_REFRESH.observe((time.perf_counter() - started) * 1000)
+        MAP_REFRESHED_AT.set_to_current_time()
+        MAP_DEVICES.set(len(self._events))
+        self.loaded.set()
+
+    def _read(self) -> tuple[dict[str, tuple[str, ...]], dict[str, list[str]], list[Event]]:
+        events: dict[str, tuple[str, ...]] = {}
+        devices: dict[str, list[str]] = {}
+        shared: dict[tuple[str, ...], tuple[str, ...]] = {}
+        with self._database.connect(Role.READER, autocommit=True) as connection:
+            connection.execute(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
+            cursor = connection.execute(_QUERIES["events_by_device"])
+            # A few rows at a time: psycopg makes Python values of them in one go, and nobody else runs meanwhile. Most
+            # devices are in the same events as others: they share a tuple, which the garbage collector passes by.
+            while rows := cursor.fetchmany(ROWS_AT_ONCE):
+                for device_id, entered in rows:
+                    found = tuple(entered)
+                    events[device_id] = found = shared.setdefault(found, found)
+                    for event in found:
+                        devices.setdefault(event, []).append(device_id)
+        listed = [Event(event, TOPIC_PREFIX + event, len(entered)) for event, entered in sorted(devices.items())]
+        return events, devices, listed
+
+    async def _listen(self) -> None:
+        while not being_cancelled():
+            try:
+                async with await self._database.connect_async(Role.READER, autocommit=True) as connection:
+                    await connection.execute(f"LISTEN {CHANNEL}")
+                    self._changed.set()  # what changed while nobody listened
+                    async for _ in connection.notifies():
+                        self._changed.set()
+            except (psycopg.Error, OSError) as error:
+                log.warning("not told of changes for now; looking now and then instead", error=str(error).strip())
+            await asyncio.sleep(RECONNECT_S)

@@ -1,0 +1,158 @@
+"""Works through a batch tenant by tenant, so that a tenant that is locked, broken or gone costs only itself.
+
+All tenants are tried together first, which is what happens nearly always. Only when something fails is the work undone
+and done again behind a savepoint for each tenant, and where a message may be to blame, by halves until it is found.
+"""
+
+import functools
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import psycopg
+from psycopg import AsyncConnection
+
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import ErrorKind, UnknownTenantError, classify
+from clientmgr.base.logs import get_logger
+from clientmgr.tenants.directory import TenantDirectory
+from clientmgr.tenants.registry import ensure_usable
+
+log = get_logger(__name__)
+
+Item = TypeVar("Item")
+
+OTHER_WAYS = ("seqscan", "material", "hashjoin", "mergejoin")
+"""All that we ask of a tenant is found by key, with an index. But a table that was empty when a statement was planned
+looks as cheap from end to end, once for each key, and that plan is kept while the table grows: it may not be chosen."""
+
+PROGRAM_LIMIT_EXCEEDED = "54"
+"""SQLSTATE class: a value is too large for something, and nobody thought of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[Item]):
+    """A message's place in the batch, and what was decoded from it."""
+
+    position: int
+    customer_id: CustomerId
+    item: Item
+
+
+Apply = Callable[[AsyncConnection[Any], Mapping[CustomerId, Sequence[Item]]], Awaitable[object]]
+"""What the tenants' items say, done. Tenants come in the same order everywhere, or two batches wait for each other."""
+Failures = dict[int, Exception]
+"""Place in the batch → why it failed."""
+
+
+class TenantBatches(Generic[Item]):
+    """Applies items to their tenants inside the batch's transaction."""
+
+    def __init__(self, tenants: TenantDirectory, apply: Apply[Item], *, lock_timeout_ms: int) -> None:
+        self._tenants = tenants
+        self._apply = apply
+        self._lock_timeout_ms = lock_timeout_ms
+
+    async def run(self, connection: AsyncConnection[Any], work: Sequence[Work[Item]]) -> Failures:
+        """Apply all that can be applied. Raises only when the connection is lost."""
+        failures: Failures = {}
+        if not work:
+            return failures
+        by_tenant: dict[CustomerId, list[Work[Item]]] = defaultdict(list)
+        for one in work:
+            by_tenant[one.customer_id].append(one)
+        statuses = await self._tenants.statuses(connection, by_tenant)
+        for customer_id in list(by_tenant):
+            try:
+                ensure_usable(customer_id, statuses[customer_id])
+            except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
+                failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
+        if by_tenant and not await self._all_together(connection, by_tenant):
+            for customer_id in sorted(by_tenant):
+                failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
+            await connection.execute(_AS_BEFORE)
+        return failures
+
+    async def _all_together(
+        self, connection: AsyncConnection[Any], by_tenant: dict[CustomerId, list[Work[Item]]]
+    ) -> bool:
+        """Whether all went well, with the settings as before. If not, all is undone, and the settings are still ours.
+
+        Settings go in one message with the savepoint: a batch of one message is nearly all round trips.
+        """
+        items = {customer_id: [one.item for one in by_tenant[customer_id]] for customer_id in sorted(by_tenant)}
+        await connection.execute(_for_our_work(self._lock_timeout_ms) + b"; SAVEPOINT all_together")
+        try:
+            await self._apply(connection, items)
+        except Exception:
+            if connection.closed:
+                raise
+            await connection.execute(b"ROLLBACK TO all_together; RELEASE all_together")
+            return False
+        await connection.execute(b"RELEASE all_together; " + _AS_BEFORE)
+        return True
+
+    async def _one_tenant(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, work: Sequence[Work[Item]]
+    ) -> Failures:
+        error = await self._attempt(connection, customer_id, work)
+        if error is None:
+            return {}
+        if len(work) > 1 and _a_message_may_be_to_blame(error):
+            middle = len(work) // 2
+            first = await self._one_tenant(connection, customer_id, work[:middle])
+            return first | await self._one_tenant(connection, customer_id, work[middle:])
+        log.warning(
+            "not written",
+            customer_id=customer_id,
+            messages=len(work),
+            kind=classify(error).value,
+            error_type=type(error).__name__,
+            error=str(error).strip(),
+        )
+        return dict.fromkeys((one.position for one in work), error)
+
+    async def _attempt(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, work: Sequence[Work[Item]]
+    ) -> Exception | None:
+        try:
+            async with connection.transaction():
+                await self._apply(connection, {customer_id: [one.item for one in work]})
+        except (psycopg.errors.InvalidSchemaName, psycopg.errors.UndefinedTable) as error:
+            return await self._gone_meanwhile(connection, customer_id) or error
+        except Exception as error:
+            if connection.closed:
+                raise
+            return error
+        return None
+
+    async def _gone_meanwhile(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> Exception | None:
+        """A schema that is missing: was the tenant deleted since it was last looked up?"""
+        statuses = await self._tenants.ask_registry(connection, [customer_id])
+        try:
+            ensure_usable(customer_id, statuses[customer_id])
+        except Exception as error:  # noqa: BLE001  # it is the answer
+            return error
+        return None
+
+
+@functools.cache
+def _for_our_work(lock_timeout_ms: int) -> bytes:
+    return _settings({"lock_timeout": f"{lock_timeout_ms:d}"} | {f"enable_{way}": "off" for way in OTHER_WAYS})
+
+
+def _settings(values: Mapping[str, str]) -> bytes:
+    return "; ".join(f"SET LOCAL {name} = {value}" for name, value in values.items()).encode()
+
+
+_AS_BEFORE = _settings(dict.fromkeys(["lock_timeout", *(f"enable_{way}" for way in OTHER_WAYS)], "DEFAULT"))
+
+
+def _a_message_may_be_to_blame(error: Exception) -> bool:
+    """Whether others of the tenant may succeed without it. Not where a table is locked, or lacks a column."""
+    kind = classify(error)
+    if kind is not ErrorKind.UNFORESEEN:
+        return kind is ErrorKind.PERMANENT and not isinstance(error, UnknownTenantError)
+    sqlstate = getattr(error, "sqlstate", None)
+    return sqlstate is None or sqlstate.startswith(PROGRAM_LIMIT_EXCEEDED)

@@ -1,0 +1,101 @@
+"""Metrics and health over HTTP, as a daemon serves them."""
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from prometheus_client import Counter
+
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.embedded.server import free_port
+
+pytestmark = pytest.mark.anyio
+
+SEEN = Counter("clientmgr_test_seen_total", "Of this test.")
+
+
+@pytest.fixture
+def settings() -> Settings:
+    return load_settings(metrics_port=free_port())
+
+
+def fetch(settings: Settings, path: str, *, host: str = "127.0.0.1") -> tuple[int, str]:
+    url = f"http://{host}:{settings.metrics_port}{path}"
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+async def test_what_was_counted_is_served(settings: Settings) -> None:
+    SEEN.inc(3)
+    async with serve_metrics(settings):
+        status, text = await asyncio.to_thread(fetch, settings, "/metrics")
+    assert status == 200
+    assert "clientmgr_test_seen_total 3.0" in text.splitlines()
+
+
+async def test_a_loop_that_turns_is_healthy_and_one_that_is_stuck_is_not(settings: Settings) -> None:
+    async with serve_metrics(settings, stuck_after_s=1.5):
+        assert await asyncio.to_thread(fetch, settings, "/healthz") == (200, "ok")
+        with ThreadPoolExecutor(1) as elsewhere:
+            # Waiting for a thread is what an event loop must never do.
+            assert "stuck" in elsewhere.submit(_when_unhealthy, settings).result(30)
+
+
+async def test_nothing_else_is_served(settings: Settings) -> None:
+    async with serve_metrics(settings):
+        assert (await asyncio.to_thread(fetch, settings, "/"))[0] == 404
+
+
+async def test_the_port_is_free_again_afterwards(settings: Settings) -> None:
+    for _ in range(2):
+        async with serve_metrics(settings):
+            assert (await asyncio.to_thread(fetch, settings, "/healthz"))[0] == 200
+
+
+async def test_a_taken_port_is_named(settings: Settings) -> None:
+    async with serve_metrics(settings):
+        with pytest.raises(SettingsError, match=f"METRICS_PORT: expected a free port, got {settings.metrics_port}"):
+            async with serve_metrics(settings):
+                pass
+
+
+async def test_an_address_that_is_not_ours_is_named() -> None:
+    settings = load_settings(metrics_port=free_port(), metrics_host="192.0.2.1")
+    with pytest.raises(SettingsError, match=r"METRICS_HOST: expected an address of this machine, got '192\.0\.2\.1'"):
+        async with serve_metrics(settings):
+            pass
+
+
+async def test_metrics_are_served_where_the_setting_says() -> None:
+    everywhere = load_settings(metrics_port=free_port(), metrics_host="0.0.0.0")  # noqa: S104  # for a moment
+    async with serve_metrics(everywhere):
+        assert await asyncio.to_thread(fetch, everywhere, "/healthz", host="127.0.0.2") == (200, "ok")
+    loopback = load_settings(metrics_port=free_port())
+    async with serve_metrics(loopback):
+        with pytest.raises(urllib.error.URLError):
+            await asyncio.to_thread(fetch, loopback, "/healthz", host="127.0.0.2")
+
+
+async def test_without_a_port_nothing_is_served() -> None:
+    async with serve_metrics(load_settings()):
+        pass
+
+
+def _when_unhealthy(settings: Settings) -> str:
+    """What `/healthz` says once it is not well."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        status, text = fetch(settings, "/healthz")
+        if status == 503:
+            return text
+        time.sleep(0.05)
+    return ""
