@@ -8,7 +8,7 @@ BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test test-cluster kill-device-mapper lint format docs screenshots lock bench soak clean
+.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs screenshots lock bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,12 @@ up: setup ## Run the whole system without demo data
 
 test: setup standins lint ## Lint, type-check and run the test suite
 	$(BIN)/pytest -n 2 --no-loadscope-reorder
+
+check: setup ## Format, lint, types, layers and all tests that need no server: under a minute
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint quick-tests
+
+quick-tests: setup
+	$(BIN)/pytest -q -m "not server"
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_cluster.py tests/spark/test_jdbc.py

@@ -14,6 +14,7 @@ from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
 from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
 
 # fsync protects from a crash of the machine; the tests only ever crash processes.
@@ -30,8 +31,19 @@ LONGEST_FIRST = (
 """What takes minutes. Begun last, it would be all that one worker does while the other has nothing left."""
 
 
+SERVER_FIXTURES = frozenset(
+    {"postgres_server", "redis_server", "made_postgres", "spark", "bigquery_stand_in", "dynamodb_stand_in"}
+)
+"""A test that asks for one of these, however indirectly, needs a server. One that starts servers or long processes of
+its own says so with `@pytest.mark.server`. `make check` runs all the others.
+"""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+    for item in items:
+        if isinstance(item, pytest.Function) and not SERVER_FIXTURES.isdisjoint(item.fixturenames):
+            item.add_marker("server")
 
 
 class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
@@ -54,8 +66,10 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(autouse=True)
-def _isolated_from_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No setting of the developer's shell or `.env` may decide how a test ends."""
+def _isolated_from_the_machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No setting of the developer's shell or `.env` may decide how a test ends; no server starts that is not marked."""
+    if request.node.get_closest_marker("server") is None:
+        monkeypatch.setattr(EmbeddedServer, "start", _refuse_to_start)
     for name in Settings.model_fields:
         monkeypatch.delenv(name.upper(), raising=False)
     monkeypatch.setitem(Settings.model_config, "env_file", None)
@@ -107,6 +121,10 @@ def settings_for(tmp_path: Path) -> Callable[[Database], Settings]:
         return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key="test-key")
 
     return make
+
+
+def _refuse_to_start(server: EmbeddedServer) -> None:
+    raise AssertionError(f"this test starts {server.name}: mark it with @pytest.mark.server")
 
 
 def _create_database(server: EmbeddedPostgres, name: str, template: str = "template1") -> None:

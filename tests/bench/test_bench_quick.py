@@ -17,6 +17,8 @@ from bench.harness.options import Options
 from bench.harness.report import Line, speed_ratio
 from bench.harness.servers import bench_postgres
 
+pytestmark = pytest.mark.server
+
 
 def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -16,7 +16,7 @@ from clientmgr.operations.migrations import migrate_database
 from tests.broker.recording import SUBSCRIPTION, TOPIC, drain, message, number_of, ready, until
 from tests.conftest import TEST_TUNING
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
 Query = Callable[..., list[tuple[Any, ...]]]
 COUNT = 200

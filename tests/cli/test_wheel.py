@@ -18,7 +18,7 @@ from clientmgr.base.sqlfiles import named_queries, read_migrations, sql_root
 
 print(json.dumps({
     "sql": str(sql_root()),
-    "control": [migration.name for migration in read_migrations(sql_root() / "control")],
+    "base": [migration.name for migration in read_migrations(sql_root() / "base")],
     "tenant": [migration.name for migration in read_migrations(sql_root() / "tenant")],
     "queries": sorted(named_queries("tenants/queries/tenants.sql")),
     "dagster.yaml": str(config_file("dagster.yaml")),
@@ -58,7 +58,7 @@ def test_it_carries_sql_and_configuration(wheel: Path) -> None:
     in_checkout = {
         f"clientmgr/_sql/{file.relative_to(REPOSITORY / 'sql')}" for file in (REPOSITORY / "sql").rglob("*.sql")
     }
-    assert any(name.startswith("clientmgr/_sql/control/0001_") for name in in_checkout)
+    assert any(name.startswith("clientmgr/_sql/base/0001_") for name in in_checkout)
     assert in_checkout <= set(names)
     assert {"clientmgr/_config/dagster.yaml", "clientmgr/_config/workspace.yaml"} <= set(names)
     assert len(names) == len(set(names))
@@ -67,7 +67,12 @@ def test_it_carries_sql_and_configuration(wheel: Path) -> None:
 def test_it_carries_the_packages_and_nothing_else(wheel: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     tops = {name.partition("/")[0] for name in names}
-    assert {top for top in tops if not top.endswith(".dist-info")} == {"clientmgr", "clientmgr_dagster", "streaming"}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {
+        "clientmgr",
+        "clientmgr_dagster",
+        "clientmgr_dashboard",
+        "streaming",
+    }
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
 
 
@@ -82,6 +87,6 @@ def test_an_installed_one_finds_its_own_files_from_anywhere(wheel: Path, tmp_pat
     from_checkout = ask(REPOSITORY, cwd=tmp_path)
     assert from_checkout["sql"] == str(REPOSITORY / "sql")
     assert from_checkout["dagster.yaml"] == str(REPOSITORY / "dagster.yaml")
-    for same in ("control", "tenant", "queries"):
+    for same in ("base", "tenant", "queries"):
         assert told[same] == from_checkout[same]
         assert told[same]

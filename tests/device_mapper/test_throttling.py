@@ -123,7 +123,7 @@ async def test_what_a_table_in_good_health_said_is_asked_anew(moody: Moody) -> N
 async def test_a_table_that_only_throttles_is_given_up_for_now(moody: Moody) -> None:
     server, url = moody
     server.mood = "throttling"
-    manager = impatient(url, dynamodb_patience_ms=200)
+    manager = impatient(url, dynamodb_patience_ms=1000)
     with pytest.raises(ThrottledError, match="40 of 40") as given_up:
         await manager.find_by_contact_keys(TENANT, APPLICATION, range(1, 41))
     manager.close()
@@ -136,7 +136,7 @@ async def test_the_time_that_a_batch_has_is_that_of_its_transaction(rig: Rig, mo
     """A batch of many messages asks many times: its transaction is not to be held for as many patiences."""
     server, url = moody
     server.mood = "throttling"
-    manager = impatient(url, dynamodb_patience_ms=200)
+    manager = impatient(url, dynamodb_patience_ms=1000)
     async with await rig.database.connect_async(Role.READER) as connection:
         await connection.execute("SELECT pg_sleep(0.25)")
         fetched = await DeviceFetcher(manager).fetch(connection, TENANT, APPLICATION, [1, 2, 3], Strategy.DYNAMODB)

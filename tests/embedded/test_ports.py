@@ -11,6 +11,8 @@ from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer, ensure_port_is_free, free_port, port_is_free
 from tests.process_table import mentioning
 
+pytestmark = pytest.mark.server
+
 
 @pytest.fixture
 def taken_port() -> Iterator[int]:

@@ -18,6 +18,8 @@ from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning, wait_until_gone
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.server
+
 START_POSTGRES = """
 import sys
 from pathlib import Path

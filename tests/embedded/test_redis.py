@@ -13,6 +13,8 @@ from clientmgr.local.embedded.server import free_port
 from tests.process_table import mentioning
 from tests.waiting import eventually
 
+pytestmark = pytest.mark.server
+
 
 def connect(url: str) -> client_library.Redis:
     return client_library.Redis.from_url(url, decode_responses=True)

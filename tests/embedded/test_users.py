@@ -18,7 +18,7 @@ from clientmgr.local.embedded.postgres import NOBODY, EmbeddedPostgres, run_as_f
 from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+pytestmark = [pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user"), pytest.mark.server]
 
 REPOSITORY = Path(__file__).parent.parent.parent
 # Where the virtualenv's interpreter lies in a closed home folder, the system's own of the same version serves.

@@ -17,6 +17,8 @@ from tests.conftest import TEST_TUNING
 from tests.gateway.conftest import Clients, RawStream
 from tests.gateway.process import GatewayProcess
 
+pytestmark = pytest.mark.server
+
 OUTAGE = (exceptions.ServiceUnavailable, exceptions.DeadlineExceeded, exceptions.InternalServerError)
 MESSAGES = 400
 DISTURBANCES = 3

@@ -30,6 +30,8 @@ from tests.waiting import eventually
 from tools.docs.daemon_facts import facts_of_program
 from tools.docs.metric_names import Measured
 
+pytestmark = pytest.mark.server
+
 # A busy machine takes its time to import Dagster four times over.
 START_TIMEOUT_S = 240.0
 STOP_TIMEOUT_S = 120.0

@@ -27,7 +27,7 @@ from tests.streaming.processes import WorkerProcess
 from tests.streaming.rig import read_topic, until
 from tests.streaming.storm import brew, expected_rows, stored_rows
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.server]
 
 TENANTS = [CustomerId(customer) for customer in range(1, 51)]
 KILLS = 21

@@ -12,6 +12,8 @@ from tests.broker.faults.harness import Report, Run
 from tests.broker.faults.scenario import Chances, Faults, Scenario
 from tests.conftest import TEST_TUNING
 
+pytestmark = pytest.mark.server
+
 FAULTS = Faults(consumer_kills=50, publisher_kills=20, terminated_backends=20, server_restarts=2, pauses=10, trims=3)
 
 
