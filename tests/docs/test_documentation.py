@@ -13,7 +13,7 @@ from tools.docs import DOCS, ROOT, daemon_facts, generated, messages
 from tools.docs.messages import Carried
 from tools.screenshots import SHOTS
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
 IMAGE_BYTES = 200_000
 
 
