@@ -1,4 +1,4 @@
-"""Files and modules that documents, docstrings and comments name are there. They move; sentences about them stay behind."""
+"""Files and modules that documents, docstrings and comments name are there: files move, sentences stay behind."""
 
 import importlib.util
 import re
