@@ -67,8 +67,8 @@ def _in_words(row: Mapping[str, Any]) -> str:
         "contact": row["contact_hash"],
         **row["details"],
     }
-    told = [f"{name}={value}" for name, value in facts.items() if value is not None]
-    return ", ".join([f"{row['action']}: {row['outcome']}", *told])
+    shown = [f"{name}={value}" for name, value in facts.items() if value is not None]
+    return ", ".join([f"{row['action']}: {row['outcome']}", *shown])
 
 
 def _chain(customer: str | None) -> int | None:

@@ -51,23 +51,23 @@ def explain(
     customer_id = parse_customer_id(customer, field="--customer")
     body = sys.stdin.buffer.read() if message == STANDARD_INPUT else Path(message).read_bytes()
     database, settings = open_database()
-    told = asyncio.run(_explain(database, settings, customer_id, contact, body))
+    explanation = asyncio.run(_explain(database, settings, customer_id, contact, body))
     if reveal:
-        _audit_reveal(database, settings, customer_id, contact, len(told.devices))
-    devices = [_as_object(one, topics.outputs, reveal=reveal) for one in told.devices]
+        _audit_reveal(database, settings, customer_id, contact, len(explanation.devices))
+    devices = [_as_object(one, topics.outputs, reveal=reveal) for one in explanation.devices]
     if as_json:
         print_json(
             {
                 "customerId": customer_id,
                 "contactId": contact,
-                "strategy": told.strategy,
-                "flippers": told.flippers,
-                "reason": told.reason,
+                "strategy": explanation.strategy,
+                "flippers": explanation.flippers,
+                "reason": explanation.reason,
                 "devices": devices,
             }
         )
     else:
-        _show(customer_id, contact, told, devices)
+        _show(customer_id, contact, explanation, devices)
 
 
 @app.command("send-samples")
@@ -131,12 +131,12 @@ def _as_object(one: "DeviceExplanation", topic_of: dict[str, str], *, reveal: bo
     }
 
 
-def _show(customer_id: CustomerId, contact: int, told: "Explanation", devices: list[dict[str, Any]]) -> None:
-    on = [name for name, state in told.flippers.items() if state]
+def _show(customer_id: CustomerId, contact: int, explanation: "Explanation", devices: list[dict[str, Any]]) -> None:
+    on = [name for name, state in explanation.flippers.items() if state]
     console.print(f"Customer {customer_id}, contact {contact}", style="bold", highlight=False)
-    console.print(f"strategy: {told.strategy} (flippers on: {', '.join(on) or 'none'})", highlight=False)
+    console.print(f"strategy: {explanation.strategy} (flippers on: {', '.join(on) or 'none'})", highlight=False)
     sent = sum(one["verdict"] == "SENT" for one in devices)
-    gets = f"not sent: {told.reason}" if told.reason else f"{sent} of {len(devices)} devices get it"
+    gets = f"not sent: {explanation.reason}" if explanation.reason else f"{sent} of {len(devices)} devices get it"
     console.print(f"{gets}\n", highlight=False)
     for one in devices:
         shown = {name: value for name, value in one.items() if name not in ("request", "because") and value is not None}

@@ -164,13 +164,13 @@ def drop(
 
 
 def _require_filter(selection: Selection, *, everything: bool) -> None:
-    """A forgotten filter is not a wish for everything."""
+    """Refuse to take everything because somebody forgot the filter."""
     if replace(selection, state=State.OPEN) == Selection() and not everything:
         raise InvalidInputError("filters", "at least one, or --all", "none")
 
 
 def _agreed(what: str, counted: Sequence[LetterCount], *, dry_run: bool, yes: bool, as_json: bool) -> bool:
-    """Whether there is something to do that somebody wants done; if not, what there is has been told."""
+    """Whether to go on: there is something to do, and it was confirmed. If not, says why."""
     if dry_run or not counted:
         _show_counts(counted, as_json=as_json)
         if dry_run and not as_json:

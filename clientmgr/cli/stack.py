@@ -41,26 +41,26 @@ def up() -> None:
 
 def demo() -> None:
     """Run everything as `up` does, with three tenants and devices that never rest. Ctrl-C stops it; the data stays."""
-    from clientmgr.local.demo.nightly_jobs import FirstNight  # what it needs is of no use to any other command
+    from clientmgr.local.demo.nightly_jobs import NightlyJobsOnce  # no other command needs what it imports
 
     settings = open_to_all(_settings())
     title = f"Client Manager demo is up: tenants {', '.join(map(str, DEMO_CUSTOMERS))}"
-    with stop_on_signals() as stop, FirstNight(settings, stop) as night:
+    with stop_on_signals() as stop, NightlyJobsOnce(settings, stop) as nightly_jobs:
 
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
             examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
             _show_panel(title, ready, examples)
-            night.begin(ready)
+            nightly_jobs.begin(ready)
 
         run_system(
-            night.settings,
+            nightly_jobs.settings,
             on_ready,
             stop,
             prepare=activate_demo_customers,
             more=[TRAFFIC, MESSAGES, FLEET],
-            environment=night.environment,
+            environment=nightly_jobs.environment,
         )
 
 

@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.devices.legacy.items import plain
-from clientmgr.local.demo.nightly_jobs import FirstNight
+from clientmgr.local.demo.nightly_jobs import NightlyJobsOnce
 from clientmgr.local.demo.scenario import BUSY, DEMO_CUSTOMERS
 from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr.local.standins.demo_stores import LegacyMirror, fill_deleted_contacts
@@ -104,7 +104,7 @@ def test_a_demo_that_is_stopped_while_its_stand_ins_start_leaves_nothing_running
     tenants.add_devices(BUSY, 20)
     stop = threading.Event()
 
-    with FirstNight(settings, stop) as night:
+    with NightlyJobsOnce(settings, stop) as night:
         night.begin(night.settings)
         started = eventually(lambda: of_stand_ins() - before, "a stand-in is being started")
 
@@ -118,6 +118,6 @@ def test_a_demo_that_is_stopped_while_its_stand_ins_start_leaves_nothing_running
 
 def test_stores_that_somebody_has_are_used_and_none_is_started(settings: Settings) -> None:
     own = {"bigquery_project": "acme", "dynamodb_endpoint": "http://127.0.0.1:1", "spark_partitions": 16}
-    with FirstNight(settings.model_copy(update=own), threading.Event()) as night:
+    with NightlyJobsOnce(settings.model_copy(update=own), threading.Event()) as night:
         assert {name: getattr(night.settings, name) for name in own} == own
         assert night.environment == {}

@@ -1,7 +1,6 @@
-"""The demo's first night: stand-ins for BigQuery and DynamoDB, something in them, and the nightly work done once.
+"""The demo runs the nightly jobs once, on stand-ins for BigQuery and DynamoDB that it fills first.
 
-It begins when the demo is up and runs beside it, so that nobody waits for it. Where a store is configured, that one is
-used and none is started.
+They run beside the demo once it is up, so that nobody waits for them. A store that is configured is used as it is.
 """
 
 import asyncio
@@ -33,7 +32,7 @@ from clientmgr.operations.dagster_addresses import ui_url
 log = get_logger(__name__)
 
 JOBS: Final = ("contact_deletion_job", "orphan_deletion_job", "dashboard_job")
-"""In the order of a night; the last one counts what the others left."""
+"""In the order of their schedules; the last one counts what the others left."""
 WITH_DEVICES: Final = (BUSY, QUIET)
 FORGOTTEN_DEVICES: Final = 12
 FORGOTTEN_FOR_MS: Final = 40 * 86_400_000
@@ -42,7 +41,7 @@ LOOK_EVERY_S: Final = 2.0
 RUN_WITHIN_S: Final = 900.0
 
 
-class FirstNight:
+class NightlyJobsOnce:
     """`settings` name the stand-ins from the start; `begin` starts them, the end of the `with` stops them."""
 
     def __init__(self, settings: Settings, stop: threading.Event) -> None:
@@ -88,7 +87,7 @@ class FirstNight:
 
     def begin(self, ready: Settings) -> None:
         """Do all of it in a thread of its own."""
-        self._thread = threading.Thread(target=self._run, args=(ready,), name="first-night")
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="nightly-jobs")
         self._thread.start()
 
     def _run(self, settings: Settings) -> None:
@@ -99,11 +98,11 @@ class FirstNight:
                 self._pause()
         except Exception as error:  # noqa: BLE001  # whatever it is, the demo goes on without it
             if not self._stop.is_set():
-                log.warning("the demo's nightly work is not complete", error=str(error))
+                log.warning("the demo's nightly jobs are not complete", error=str(error))
 
     def _prepare(self, settings: Settings) -> None:
         database = Database.from_settings(settings)
-        log.info("nightly work: preparing it", stand_ins=[server.name for server in self._servers()])
+        log.info("nightly jobs: preparing", stand_ins=[server.name for server in self._servers()])
         asyncio.run(_publish_forgotten_devices(settings, database))
         if self._dynamodb is not None:
             self._dynamodb.start()
@@ -125,19 +124,19 @@ class FirstNight:
             if self._stop.is_set():
                 return
             if job == "contact_deletion_job" and not settings.bigquery_project:
-                log.info("nightly work: left out, there is no BigQuery", job=job)
+                log.info("nightly jobs: left out, there is no BigQuery", job=job)
                 continue
-            # On a machine that is short of breath Dagster may give a run up before it has begun: it is to try again.
+            # On a busy machine Dagster may give a run up before it has begun: let it try again.
             tags = {"dagster/max_retries": "2"}
             if job != "dashboard_job":
                 tags |= {RANGE_START: keys[0], RANGE_END: keys[-1]}
             started = time.monotonic()
             run_id = runs.launch(job, tags)
-            log.info("nightly work: started", job=job, see=f"{ui_url(settings)}/runs/{run_id}")
+            log.info("nightly jobs: started", job=job, see=f"{ui_url(settings)}/runs/{run_id}")
             self._wait_until(lambda run_id=run_id: runs.status(run_id) in ENDED, f"{job} ends")  # type: ignore[misc]
             if not self._stop.is_set():
                 outcome = runs.status(run_id).lower()
-                log.info("nightly work: ended", job=job, outcome=outcome, seconds=round(time.monotonic() - started))
+                log.info("nightly jobs: ended", job=job, outcome=outcome, seconds=round(time.monotonic() - started))
 
     def _wait_until(self, look: Callable[[], bool], what: str) -> None:
         """Also until we are told to stop."""

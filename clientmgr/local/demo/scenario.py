@@ -1,7 +1,7 @@
 """What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
 
-Its BigQuery and DynamoDB are stand-ins for the nightly work (demo_night.py). Sending needs neither: the flippers say
-that PostgreSQL alone is read.
+Its BigQuery and DynamoDB are stand-ins for the nightly jobs (`nightly_jobs.py`). Sending needs neither: flippers make it
+read PostgreSQL alone.
 """
 
 import threading

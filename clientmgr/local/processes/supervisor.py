@@ -114,8 +114,8 @@ def _record(line: str) -> dict[str, Any]:
         with contextlib.suppress(ValueError):
             record: dict[str, Any] = json.loads(line)
             return record
-    told = _DAGSTER_LINE.fullmatch(line)
-    return told.groupdict() if told else {}
+    match = _DAGSTER_LINE.fullmatch(line)
+    return match.groupdict() if match else {}
 
 
 def _log_dagster_record(name: str, record: dict[str, Any]) -> None:
