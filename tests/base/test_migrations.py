@@ -18,6 +18,25 @@ def test_a_new_database_gets_everything_and_a_second_start_nothing(empty_databas
     assert migrate_database(empty_database) == []
 
 
+def test_files_that_moved_are_known_by_the_names_under_which_databases_have_applied_them(
+    empty_database: Database,
+) -> None:
+    migrate_database(empty_database)
+    with empty_database.connect(Role.OWNER) as connection:
+        rows = connection.execute("SELECT component || '/' || name FROM clientmgr.migrations").fetchall()
+    applied = {name for (name,) in rows}
+    assert applied >= set(migrations.APPLIED_AS.values())
+    assert applied.isdisjoint(migrations.APPLIED_AS)
+
+
+def test_a_database_of_a_newer_release_is_refused(empty_database: Database) -> None:
+    migrate_database(empty_database)
+    with empty_database.connect(Role.OWNER, autocommit=True) as connection:
+        connection.execute("INSERT INTO clientmgr.migrations VALUES ('broker', 99, '0099_newer.sql', 'x')")
+    with pytest.raises(MigrationError, match=r"sql/broker: 0099_newer\.sql was applied, but this release"):
+        migrate_database(empty_database)
+
+
 def test_two_starts_at_once_are_safe(empty_database: Database) -> None:
     starters = 4
     together = threading.Barrier(starters)

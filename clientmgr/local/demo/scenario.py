@@ -1,7 +1,7 @@
 """What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
 
-Its BigQuery and DynamoDB are stand-ins for the nightly jobs (`nightly_jobs.py`). Sending needs neither: flippers make it
-read PostgreSQL alone.
+Its BigQuery and DynamoDB are stand-ins for the nightly jobs (`nightly_jobs.py`). Sending needs neither: flippers make
+it read PostgreSQL alone.
 """
 
 import threading
