@@ -20,8 +20,8 @@ def device_of(contact_id: int, key_prefix: str, item: Mapping[str, Mapping[str, 
     fields["push_token_kind"] = kind
     fields["push_token_status"] = "none" if kind is None else fields["push_token_status"] or "valid"
     return ContactDevice(
-        contact_id,
-        str(values["deviceKey"]).removeprefix(key_prefix),
+        contact_id=contact_id,
+        client_id=str(values["deviceKey"]).removeprefix(key_prefix),
         provider="none" if kind is None else PROVIDER_OF_KIND[kind],
         **fields,
     )
@@ -59,18 +59,14 @@ def _boolean(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
+_READER_OF_KIND: Final = {
+    Kind.TEXT: _text,
+    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: _integer,
+    Kind.TIME: _integer,
+    Kind.JSON: _json_object,
+}
 _READERS: Final = tuple(
-    (field.name, field.legacy, read)
-    for field in SENDERS_FIELDS
-    if field.legacy is not None
-    for read in [
-        {
-            Kind.TEXT: _text,
-            Kind.BOOLEAN: _boolean,
-            Kind.INTEGER: _integer,
-            Kind.TIME: _integer,
-            Kind.JSON: _json_object,
-        }[field.kind]
-    ]
+    (field.name, field.legacy, _READER_OF_KIND[field.kind]) for field in SENDERS_FIELDS if field.legacy is not None
 )
-"""Of each field that an item may have: its name, the item's name of it, and how the value is taken."""
+"""Of each field that an item may have: its name here, its name there, and how the value is taken."""
