@@ -47,8 +47,19 @@ _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
 def state_of(row: Sequence[Any]) -> DeviceState:
     """A row of `devices` as a state."""
-    contact_id, contact_version, *of_token, last_seen, info_versions = _facets_of(row)
-    push_token, kind, digest, status, version, status_version, web_push = of_token
+    (
+        contact_id,
+        contact_version,
+        push_token,
+        kind,
+        digest,
+        status,
+        version,
+        status_version,
+        web_push,
+        last_seen,
+        info_versions,
+    ) = _facets_of(row)
     token = None if kind is None else PushToken(kind, push_token, _undecoded(web_push))
     versions = _INFO_VERSIONS.decode(info_versions)
     info = {name: Info(set_at, row[_PLACES[name]]) for name, set_at in versions.items()}

@@ -12,16 +12,19 @@ from clientmgr.devices.contact_devices import ContactDevice
 
 def device_of(contact_id: int, key_prefix: str, item: Mapping[str, Mapping[str, Any]]) -> ContactDevice:
     """An item of the table. The store is not ours: what is not of the type that we know counts as absent."""
-    values = {name: plain(value) for name, value in item.items()}
-    fields: dict[str, Any] = {name: read(values.get(attribute)) for name, attribute, read in _READERS}
-    kind = fields["push_token_kind"] or ("webpush" if fields["web_push"] is not None else None)
-    if kind not in PROVIDER_OF_KIND or fields["web_push" if kind == "webpush" else "push_token"] is None:
+    fields: dict[str, Any] = {}
+    for attribute, value in item.items():
+        if (known := _READERS.get(attribute)) is not None:
+            name, read = known
+            fields[name] = read(plain(value))
+    kind = fields.get("push_token_kind") or ("webpush" if fields.get("web_push") is not None else None)
+    if kind not in PROVIDER_OF_KIND or fields.get("web_push" if kind == "webpush" else "push_token") is None:
         kind = None
     fields["push_token_kind"] = kind
-    fields["push_token_status"] = "none" if kind is None else fields["push_token_status"] or "valid"
+    fields["push_token_status"] = "none" if kind is None else fields.get("push_token_status") or "valid"
     return ContactDevice(
         contact_id=contact_id,
-        client_id=str(values["deviceKey"]).removeprefix(key_prefix),
+        client_id=str(plain(item["deviceKey"])).removeprefix(key_prefix),
         provider="none" if kind is None else PROVIDER_OF_KIND[kind],
         **fields,
     )
@@ -66,7 +69,7 @@ _READER_OF_KIND: Final = {
     Kind.TIME: _integer,
     Kind.JSON: _json_object,
 }
-_READERS: Final = tuple(
-    (field.name, field.legacy, _READER_OF_KIND[field.kind]) for field in SENDERS_FIELDS if field.legacy is not None
-)
-"""Of each field that an item may have: its name here, its name there, and how the value is taken."""
+_READERS: Final = {
+    field.legacy: (field.name, _READER_OF_KIND[field.kind]) for field in SENDERS_FIELDS if field.legacy is not None
+}
+"""By the name of an attribute: the field that it holds, and how the value is taken."""
