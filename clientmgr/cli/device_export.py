@@ -11,10 +11,14 @@ from typing import Any, TextIO
 
 import msgspec
 
+from clientmgr.contracts.device_fields import FIELDS, Kind
+
 Rows = Sequence[tuple[Any, ...]]
 Write = Callable[[Rows], None]
 
-JSON_COLUMNS = ("push_settings", "attributes")
+JSON_COLUMNS = tuple(
+    field.name for field in FIELDS if field.exported and field.kind is Kind.JSON and not field.exported_members
+)
 """They come as JSON text."""
 
 

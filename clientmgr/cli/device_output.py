@@ -1,19 +1,17 @@
 """How a device is shown: a row of a list, a JSON object with everything, or parts and sentences for people."""
 
-from dataclasses import asdict
 from typing import Any
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.cli.output import console, show_rows
+from clientmgr.contracts.device_fields import FIELDS, INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
 from clientmgr.devices.lookup import KnownDevice, StoredDevice
-from clientmgr.devices.state import INFO_FIELDS
 
 
 def as_row(device: StoredDevice) -> dict[str, Any]:
     """A device for a list: what is set, without the bookkeeping of when."""
-    left_out = {"info_versions", "contact_version", "push_token_version", "push_token_status_version"}
-    values = {name: value for name, value in asdict(device).items() if name not in {*left_out, "push_token_digest"}}
+    values = {field.name: getattr(device, field.name) for field in FIELDS if field.exported}
     if device.push_token is None and device.web_push is not None:
         values["push_token"] = device.web_push["endpoint"]
     return values

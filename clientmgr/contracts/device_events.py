@@ -16,6 +16,7 @@ from clientmgr.contracts.decoding import (
     checked_customer_id,
     decode,
 )
+from clientmgr.contracts.device_fields import INFO, with_fields
 from clientmgr.contracts.push_tokens import TokenKind
 
 # Deeper than anybody's settings, and far from what recursion can't take.
@@ -44,20 +45,9 @@ class ClientEvent(Struct, frozen=True, gc=False, rename="camel"):
     payload: msgspec.Raw = msgspec.Raw(b"{}")
 
 
+@with_fields(INFO, lambda field: (field.name, field.kind.event_type | UnsetType | None, UNSET))
 class InfoPayload(Struct, frozen=True, gc=False, rename="camel"):
     """Of `registered` and `updated`. Absent: unchanged; null: cleared."""
-
-    hardware_id: str | UnsetType | None = UNSET
-    platform: str | UnsetType | None = UNSET
-    application_version: str | UnsetType | None = UNSET
-    device_model: str | UnsetType | None = UNSET
-    os_version: str | UnsetType | None = UNSET
-    sdk_version: str | UnsetType | None = UNSET
-    language: str | UnsetType | None = UNSET
-    timezone: str | UnsetType | None = UNSET
-    push_enabled: bool | UnsetType | None = UNSET
-    push_settings: dict[str, Any] | UnsetType | None = UNSET
-    attributes: dict[str, Any] | UnsetType | None = UNSET
 
 
 class WebPushKeys(Struct, frozen=True, gc=False):

@@ -15,8 +15,8 @@ from clientmgr.contracts.decoding import (
     checked_customer_id,
     decode,
 )
+from clientmgr.contracts.providers import Channel
 
-Channel = Literal["push", "webpush", "inbox", "em"]
 CollapseId = Annotated[str, Meta(min_length=1)]
 Badge = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 

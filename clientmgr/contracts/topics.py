@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.contracts.providers import PROVIDERS
 
 ACTIVATE_CUSTOMER: Final = "client-manager.activate-customer"
 ACCOUNT_DELETION: Final = "client-manager.account-deletion"
@@ -38,14 +39,6 @@ def device_mapper_subscription(sending_type: str, delivery_group: str) -> str:
 SendingType = Literal["batch", "tx"]
 
 _DELIVERY_GROUP = re.compile(r"[a-z0-9][a-z0-9-]{0,31}")
-_OF_PROVIDER: Final = {
-    "apple": "push-apple",
-    "fcm": "push-fcm",
-    "huawei": "push-huawei",
-    "vapid": "webpush-vapid",
-    "inbox": "inbox",
-    "em": "em",
-}
 
 
 @dataclass(frozen=True)
@@ -71,6 +64,6 @@ class DeviceMapperTopics:
     def outputs(self) -> dict[str, str]:
         """By provider."""
         return {
-            provider: f"sending-{self.sending_type}-{name}-{self.delivery_group}"
-            for provider, name in _OF_PROVIDER.items()
+            provider.name: f"sending-{self.sending_type}-{provider.topic}-{self.delivery_group}"
+            for provider in PROVIDERS
         }

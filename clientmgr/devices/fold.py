@@ -7,9 +7,9 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from clientmgr.contracts.device_events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload, WebPush
+from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.state import (
-    INFO_FIELDS,
     NO_DIGEST,
     ContactFacet,
     DeviceKey,

@@ -1,43 +1,41 @@
 """Finds devices for support people: by contact, client, token or hardware, and everything known of one. Read only."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import Connection
 from psycopg.rows import dict_row
 
 from clientmgr.base.customer_ids import CustomerId, in_schema
-from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.device_fields import FIELDS, with_fields
 from clientmgr.contracts.push_tokens import token_digest
-from clientmgr.devices.masking import mask
+from clientmgr.devices.masking import mask, masked
+from clientmgr.devices.queries import device_queries, export_columns
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 
 EXPORT_ROWS_AT_ONCE = 5000
-SECRET_EXPORT_COLUMNS = ("push_token", "web_push_endpoint", "web_push_p256dh", "web_push_auth")
+SECRET_EXPORT_COLUMNS = tuple(column for field in FIELDS if field.masked for column in export_columns(field))
+_MASKED_COLUMNS = tuple(field.name for field in FIELDS if field.masked)
 
 
-@dataclass(frozen=True, slots=True)
-class StoredDevice:
-    """A row of `devices`."""
+@with_fields(FIELDS, lambda field: (field.name, Any, None))
+class StoredDevice(Struct, frozen=True):
+    """A row of `devices`: the columns that code names, and all others."""
 
     application_code: str
     client_id: str
     contact_id: int | None
     contact_version: int
-    hardware_id: str | None
     platform: str | None
     provider: str
     application_version: str | None
-    os_version: str | None
     device_model: str | None
-    sdk_version: str | None
     language: str | None
-    timezone: str | None
     push_enabled: bool | None
-    push_settings: Mapping[str, Any] | None
-    attributes: Mapping[str, Any] | None
     info_versions: Mapping[str, int]
     push_token: str | None
     push_token_kind: str | None
@@ -53,7 +51,7 @@ class StoredDevice:
 
     def masked(self) -> "StoredDevice":
         """The same without what would let somebody else push to the device."""
-        return replace(self, push_token=mask(self.push_token), web_push=_mask_subscription(self.web_push))
+        return replace(self, **{name: masked(getattr(self, name), secret=True) for name in _MASKED_COLUMNS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +92,7 @@ class DeviceLookup:
         tenant = find_tenant(connection, customer_id)
         ensure_usable(customer_id, None if tenant is None else tenant.status)
         self._connection = connection
-        queries = named_queries("tenant/queries/lookup.sql")
+        queries = device_queries("lookup")
         self._queries = {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
     def by_contact(self, contact_id: int, *, limit: int) -> list[StoredDevice]:
@@ -166,8 +164,8 @@ class DeviceLookup:
     def _devices(self, query: str, **parameters: Any) -> list[StoredDevice]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(self._queries[query], parameters)
-            names = [field.name for field in fields(StoredDevice)]
-            return [StoredDevice(**{name: row[name] for name in names}) for row in cursor]
+            names = StoredDevice.__struct_fields__
+            return [StoredDevice(*map(row.__getitem__, names)) for row in cursor]
 
     def _claim(self, device: StoredDevice | None) -> TokenClaim | None:
         if device is None or device.push_token_digest is None:
@@ -175,13 +173,6 @@ class DeviceLookup:
         wanted = {"application_code": device.application_code, "digest": device.push_token_digest}
         row = self._connection.execute(self._queries["claims_of_token"], wanted).fetchone()
         return None if row is None else TokenClaim(*row)
-
-
-def _mask_subscription(web_push: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    if web_push is None:
-        return None
-    keys = {name: mask(str(value)) for name, value in web_push.get("keys", {}).items()}
-    return {"endpoint": mask(str(web_push.get("endpoint", ""))), "keys": keys}
 
 
 def _without(row: tuple[Any, ...], secret: frozenset[int]) -> tuple[Any, ...]:

@@ -6,7 +6,15 @@ from typing import Any, Final
 
 import msgspec
 
-SECRETS: Final = frozenset({"pushToken", "deviceToken", "token", "fid", "endpoint", "p256dh", "auth"})
+from clientmgr.contracts.device_fields import FIELDS, Kind
+from clientmgr.contracts.providers import PROVIDERS
+
+SECRETS: Final = frozenset(
+    [
+        *(field.json_name for field in FIELDS if field.masked and field.kind is Kind.TEXT),
+        *(member for provider in PROVIDERS for member in provider.address_members),
+    ]
+)
 """Members of messages and requests that are a device's secrets."""
 
 _SECRET_MEMBER = re.compile(rf'("(?:{"|".join(sorted(SECRETS))})"\s*:\s*")([^"]*)')

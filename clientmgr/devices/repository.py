@@ -11,12 +11,10 @@ from psycopg.rows import tuple_row
 
 from clientmgr.base.arrays import bigint_array, text_array
 from clientmgr.base.customer_ids import CustomerId, in_schema
-from clientmgr.base.sqlfiles import named_queries
-from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact, Told
-from clientmgr.devices.state import INFO_FIELDS
+from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact, Reported
+from clientmgr.devices.queries import REPORTED_COLUMNS, TOKEN_FIELDS, device_queries
 
-_QUERIES = named_queries("tenant/queries/contact_devices.sql")
-TOKEN_FIELDS = ("provider", "push_token", "push_token_kind", "push_token_status", "web_push")
+_QUERIES = device_queries("contact_devices")
 _CLIENT_ID = operator.attrgetter("client_id")
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
@@ -44,7 +42,8 @@ class DeviceRepository:
                 {"application_code": application_code, "contact_ids": bigint_array(contact_ids)},
             )
             for row in await cursor.fetchall():
-                found.setdefault(row[0], []).append(ContactDevice(*row))
+                device = ContactDevice(*row)
+                found.setdefault(device.contact_id, []).append(device)
         for devices in found.values():
             if len(devices) > 1:
                 devices.sort(key=_CLIENT_ID)
@@ -65,31 +64,32 @@ class DeviceRepository:
             ((age_s,),) = await cursor.fetchall()
             return float(age_s)
 
-    async def find_told(
+    async def find_reported(
         self,
         connection: AsyncConnection[Any],
         customer_id: CustomerId,
         application_code: str,
         client_ids: Collection[str],
-    ) -> dict[str, Told]:
-        """What events have told of these devices of an application, by client id; without those that none was about."""
+    ) -> dict[str, Reported]:
+        """What events reported about these devices of an application, by client id. Where none did, there is none."""
         if not client_ids:
             return {}
         async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
             await cursor.execute(
-                _told_query(customer_id),
+                _reported_query(customer_id),
                 {"application_code": application_code, "client_ids": text_array(client_ids)},
             )
-            return {row[0]: _told_of(row) for row in await cursor.fetchall()}
+            return {row[0]: _reported_of(row) for row in await cursor.fetchall()}
 
 
-def _told_of(row: Sequence[Any]) -> Told:
-    _, whose, info_versions, has_set_token, last_seen_at = row[:5]
-    if whose:
-        return Told(whose=True)
-    values = dict(zip((*TOKEN_FIELDS, *INFO_FIELDS), row[5:], strict=True))
-    told = [*(TOKEN_FIELDS if has_set_token else ()), *_INFO_VERSIONS.decode(info_versions)]
-    return Told(whose=False, fields={"last_seen_at": last_seen_at} | {name: values[name] for name in told})
+def _reported_of(row: Sequence[Any]) -> Reported:
+    _, knows_contact, info_versions, has_set_token, last_seen_at, *others = row
+    if knows_contact:
+        return Reported(knows_contact=True)
+    values = dict(zip(REPORTED_COLUMNS, others, strict=True))
+    reported = [*(TOKEN_FIELDS if has_set_token else ()), *_INFO_VERSIONS.decode(info_versions)]
+    fields = {"last_seen_at": last_seen_at} | {name: values[name] for name in reported}
+    return Reported(knows_contact=False, fields=fields)
 
 
 @functools.lru_cache(maxsize=4096)
@@ -99,10 +99,10 @@ def find_query(customer_id: CustomerId) -> bytes:
 
 
 @functools.lru_cache(maxsize=4096)
-def _told_query(customer_id: CustomerId) -> bytes:
-    return in_schema(_QUERIES["find_told"], customer_id).encode()
+def _reported_query(customer_id: CustomerId) -> bytes:
+    return in_schema(_QUERIES["find_reported"], customer_id).encode()
 
 
 @functools.lru_cache(maxsize=4096)
 def _tombstones_query(customer_id: CustomerId) -> bytes:
-    return in_schema(named_queries("tenant/queries/devices.sql")["contact_tombstones"], customer_id).encode()
+    return in_schema(device_queries("devices")["contact_tombstones"], customer_id).encode()

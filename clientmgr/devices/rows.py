@@ -1,14 +1,15 @@
 """Devices between the tables and us: rows of the queries in `sql/tenant/queries/devices.sql` as states, and back."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
+from clientmgr.contracts.device_fields import INFO_FIELDS, JSON_INFO_FIELDS
 from clientmgr.devices.fold import Claim
 from clientmgr.devices.state import (
-    INFO_FIELDS,
     NO_DIGEST,
     ContactFacet,
     DeviceKey,
@@ -20,29 +21,56 @@ from clientmgr.devices.state import (
     provider_of,
 )
 
-JSON_FIELDS = ("push_settings", "attributes")
-# Where `devices` and `claims` have them.
-LAST_SEEN = 12
-_INFO_COLUMNS = {name: place for place, name in enumerate(INFO_FIELDS, start=LAST_SEEN + 2)}
+_FACET_COLUMNS: Final = (
+    "contact_id",
+    "contact_version",
+    "push_token",
+    "push_token_kind",
+    "push_token_digest",
+    "push_token_status",
+    "push_token_version",
+    "push_token_status_version",
+    "web_push",
+    "last_seen_version",
+    "info_versions",
+)
+STATE_COLUMNS: Final = (*_FACET_COLUMNS, *INFO_FIELDS)
+"""The columns of `devices` that a state is made from. The queries select them in this order, as `:state_columns`."""
+DEVICE_ROW: Final = ("application_code", "client_id", "deleted_version", *STATE_COLUMNS)
+"""A row of `devices`; one of `claims` begins like this."""
+_PLACES: Final = {name: place for place, name in enumerate(DEVICE_ROW)}
+LAST_SEEN: Final = _PLACES["last_seen_version"]
+"""Where a row has it; null: there is no such device."""
+_facets_of = operator.itemgetter(*(_PLACES[name] for name in _FACET_COLUMNS))
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
 
 def state_of(row: Sequence[Any]) -> DeviceState:
     """A row of `devices` as a state."""
-    (contact_id, contact_version, push_token, kind, digest, status, version, status_version, web_push) = row[
-        3:LAST_SEEN
-    ]
+    (
+        contact_id,
+        contact_version,
+        push_token,
+        kind,
+        digest,
+        status,
+        version,
+        status_version,
+        web_push,
+        last_seen,
+        info_versions,
+    ) = _facets_of(row)
     token = None if kind is None else PushToken(kind, push_token, _undecoded(web_push))
-    versions = _INFO_VERSIONS.decode(row[LAST_SEEN + 1])
-    info = {name: Info(set_at, row[_INFO_COLUMNS[name]]) for name, set_at in versions.items()}
-    for name in JSON_FIELDS:
+    versions = _INFO_VERSIONS.decode(info_versions)
+    info = {name: Info(set_at, row[_PLACES[name]]) for name, set_at in versions.items()}
+    for name in JSON_INFO_FIELDS:
         if (known := info.get(name)) is not None:
             info[name] = Info(known.version, _undecoded(known.value))
     return DeviceState(
         info,
         TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
         ContactFacet(contact_version, contact_id),
-        row[LAST_SEEN],
+        last_seen,
     )
 
 

@@ -12,20 +12,8 @@ import msgspec
 from msgspec import Raw, Struct
 from msgspec.structs import replace
 
-INFO_FIELDS = (
-    "hardware_id",
-    "platform",
-    "application_version",
-    "device_model",
-    "os_version",
-    "sdk_version",
-    "language",
-    "timezone",
-    "push_enabled",
-    "push_settings",
-    "attributes",
-)
-PROVIDER_OF_KIND = {"apns": "apple", "fcm_token": "fcm", "fcm_fid": "fcm", "hms": "huawei", "webpush": "vapid"}
+from clientmgr.contracts.providers import PROVIDER_OF_KIND
+
 NO_DIGEST = b""
 
 

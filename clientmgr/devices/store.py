@@ -16,11 +16,11 @@ from psycopg.rows import tuple_row
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.base.portions import portions
-from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.device_events import DecodedEvent
 from clientmgr.contracts.verdicts import Verdict
 from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
 from clientmgr.devices.fold import Claim, TenantChanges, Touched, fold, touched_by
+from clientmgr.devices.queries import device_queries
 from clientmgr.devices.rows import (
     LAST_SEEN,
     claim_columns,
@@ -43,7 +43,7 @@ Links = dict[tuple[int, DeviceKey], int]
 @functools.lru_cache(maxsize=4096)
 def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
     """The queries for one tenant, its schema written in, quoted and qualified."""
-    queries = named_queries("tenant/queries/devices.sql")
+    queries = device_queries("devices")
     return {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
 
@@ -148,7 +148,7 @@ async def apply_verdicts(connection: AsyncConnection[Any], customer_id: Customer
 
 
 async def _lock_writes(connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]) -> None:
-    lock = named_queries("tenant/queries/devices.sql")["lock_writes"]
+    lock = device_queries("devices")["lock_writes"]
     await connection.execute(lock.encode(), {"customer_ids": bigint_array(sorted(customer_ids))})
 
 

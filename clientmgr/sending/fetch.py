@@ -51,10 +51,10 @@ class Fetched:
 class DeviceFetcher:
     """Finds the devices of contacts in an application, and counts which store had them.
 
-    The legacy store may not have heard of what we have carried out or been told. So contacts that were deleted are not
-    looked up there, and where PostgreSQL is asked first, neither counts a device there of which PostgreSQL was told
-    whose it is: it has been deleted or unlinked, or is another contact's by now. Of one whose contact PostgreSQL was
-    never told, the legacy store says that, and PostgreSQL all that it was told.
+    The legacy store may lack what events have changed since. So contacts that were deleted are not looked up there. And
+    where PostgreSQL is asked first, a device there does not count if events reported to PostgreSQL whose it is: it has
+    been deleted or unlinked, or is another contact's by now. If they did not, the legacy store says whose it is, and
+    every field that they did report is PostgreSQL's.
     """
 
     def __init__(self, manager: DeviceManager) -> None:
@@ -89,12 +89,12 @@ class DeviceFetcher:
             FETCH_SECONDS.labels("dynamodb").observe(time.monotonic() - started)
         legacy = answers.devices
         if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
-            legacy = await self._as_told_here(connection, customer_id, application_code, legacy)
+            legacy = await self._as_reported_here(connection, customer_id, application_code, legacy)
         CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
         CONTACTS.labels(strategy, "none").inc(len(missing) - len(answers.unanswered) - len(legacy))
         return Fetched(found | legacy, frozenset(legacy), answers.failure, answers.unanswered)
 
-    async def _as_told_here(
+    async def _as_reported_here(
         self,
         connection: AsyncConnection[Any],
         customer_id: CustomerId,
@@ -103,14 +103,14 @@ class DeviceFetcher:
     ) -> DevicesByContact:
         """The legacy store's devices without those that PostgreSQL knows better, and the others as it knows them."""
         client_ids = [device.client_id for devices in legacy.values() for device in devices]
-        told = await self._repository.find_told(connection, customer_id, application_code, client_ids)
-        if not told:
+        reported = await self._repository.find_reported(connection, customer_id, application_code, client_ids)
+        if not reported:
             return legacy
         left = {
             contact_id: [
-                replace(device, **told[device.client_id].fields) if device.client_id in told else device
+                replace(device, **reported[device.client_id].fields) if device.client_id in reported else device
                 for device in devices
-                if device.client_id not in told or not told[device.client_id].whose
+                if device.client_id not in reported or not reported[device.client_id].knows_contact
             ]
             for contact_id, devices in legacy.items()
         }

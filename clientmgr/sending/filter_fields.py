@@ -7,33 +7,21 @@ from typing import Any, Final
 import msgspec
 
 from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.device_fields import FIELDS, Compares
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.sending.versions import parse_version
 
-TEXT_FIELDS: Final = {
-    "clientId": "client_id",
-    "platform": "platform",
-    "provider": "provider",
-    "language": "language",
-    "deviceModel": "device_model",
-    "hardwareId": "hardware_id",
-    "timezone": "timezone",
-    "pushTokenKind": "push_token_kind",
-    "pushTokenStatus": "push_token_status",
-}
-VERSION_FIELDS: Final = {
-    "applicationVersion": "application_version",
-    "osVersion": "os_version",
-    "sdkVersion": "sdk_version",
-}
-NUMBER_FIELDS: Final = {
-    "contactId": "contact_id",
-    "lastSeenAt": "last_seen_at",
-    "createdAt": "created_at",
-    "updatedAt": "updated_at",
-}
-BOOLEAN_FIELDS: Final = {"pushEnabled": "push_enabled"}
-JSON_FIELDS: Final = {"attributes": "attributes", "pushSettings": "push_settings"}
+
+def _compared(how: Compares) -> dict[str, str]:
+    """The fields that compare so: as a filter names them → as a device has them."""
+    return {field.json_name: field.name for field in FIELDS if field.compares is how}
+
+
+TEXT_FIELDS: Final = _compared(Compares.TEXT)
+VERSION_FIELDS: Final = _compared(Compares.VERSION)
+NUMBER_FIELDS: Final = _compared(Compares.NUMBER)
+BOOLEAN_FIELDS: Final = _compared(Compares.BOOLEAN)
+JSON_FIELDS: Final = _compared(Compares.MEMBERS)
 """Objects: a field of them is named with a dot, `attributes.tier`."""
 
 APPLICATION_CODE: Final = "applicationCode"

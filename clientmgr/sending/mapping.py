@@ -15,15 +15,13 @@ from msgspec import Raw, Struct
 from clientmgr.broker.interface import Message
 from clientmgr.contracts.sending import Content, Recipient, SendingMessage
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
-from clientmgr.sending.assemble.apple import AppleAssembler
-from clientmgr.sending.assemble.fcm import FcmAssembler
-from clientmgr.sending.assemble.huawei import HuaweiAssembler
 from clientmgr.sending.assemble.interface import Assembler, Delivery
 from clientmgr.sending.assemble.stored import StoredAssembler
-from clientmgr.sending.assemble.webpush import WebPushAssembler, subscription_of
+from clientmgr.sending.assemble.webpush import subscription_of
 from clientmgr.sending.filtering import compile_filter
 from clientmgr.sending.identity import OutMessageIds
 from clientmgr.sending.language import choose_language
+from clientmgr.sending.providers import ASSEMBLERS_OF_CHANNEL
 
 WEB = "web"
 VALID = "valid"
@@ -110,18 +108,11 @@ class MessageMapper:
         self._is_expired = delivery.is_expired
         self.criterion = compile_filter(message.filter)
         self._matches = None if self.criterion is None else self.criterion.matches
-        self._assemblers: dict[str, Assembler] = {}
+        of_channel = ASSEMBLERS_OF_CHANNEL[message.channel]
+        self._assemblers: dict[str, Assembler] = {name: make(delivery) for name, make in of_channel.items()}
         self._stored: Assembler | None = None
         """Where the message is for the contact as a whole, not for its devices."""
-        if message.channel == "push":
-            self._assemblers = {
-                "apple": AppleAssembler(delivery),
-                "fcm": FcmAssembler(delivery),
-                "huawei": HuaweiAssembler(delivery),
-            }
-        elif message.channel == "webpush":
-            self._assemblers = {"vapid": WebPushAssembler(delivery)}
-        else:
+        if not of_channel:
             self._stored = StoredAssembler(message.channel, delivery, max_message_bytes - ENVELOPE_BYTES)
         self._wants_web = message.channel == "webpush"
         self._silent = message.options.silent

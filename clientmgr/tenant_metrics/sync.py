@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from clientmgr.contracts.decoding import is_identifier
+from clientmgr.contracts.device_fields import INFO_FIELDS, JSON_INFO_FIELDS
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.legacy.items import device_of
-from clientmgr.devices.state import INFO_FIELDS, canonical
+from clientmgr.devices.state import canonical
 
 MOST_KEPT: Final = 20
 """Differences of a tenant that are kept to be shown; all are counted."""
@@ -127,7 +128,7 @@ def fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str | None:
 def _fields_of_item(item: Mapping[str, Mapping[str, Any]]) -> str:
     device = device_of(0, "", item)
     fields: dict[str, Any] = {name: getattr(device, name) for name in INFO_FIELDS}
-    for name in ("push_settings", "attributes"):
+    for name in JSON_INFO_FIELDS:
         fields[name] = None if fields[name] is None else msgspec.json.decode(fields[name])
     kind = fields["push_token_kind"] = device.push_token_kind
     token = device.push_token if kind is not None else None

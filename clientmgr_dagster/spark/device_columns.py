@@ -22,42 +22,18 @@ from pyspark.sql.datasource import (
 )
 
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.contracts.device_fields import FIELDS, Kind
 
 CUSTOMER: Final = "customer_id"
 ERROR: Final = "error"
 """Why a tenant could not be read; null in the rows of those that could."""
 
-COLUMN_TYPES: Final = {
-    "application_code": "string",
-    "client_id": "string",
-    "hardware_id": "string",
-    "contact_id": "bigint",
-    "platform": "string",
-    "provider": "string",
-    "application_version": "string",
-    "os_version": "string",
-    "device_model": "string",
-    "sdk_version": "string",
-    "language": "string",
-    "timezone": "string",
-    "push_enabled": "boolean",
-    "push_settings": "string",
-    "push_token_kind": "string",
-    "push_token_status": "string",
-    "push_token_digest": "string",
-    "attributes": "string",
-    "orphaned_since": "timestamp",
-    "last_seen_at": "timestamp",
-    "created_at": "timestamp",
-    "updated_at": "timestamp",
-    "last_seen_version": "bigint",
-}
+COLUMN_TYPES: Final = {field.name: field.kind.spark_type for field in FIELDS if field.in_spark}
 """Push tokens themselves are not among them: whoever compares them compares digests."""
 
+_CONVERSIONS: Final = {Kind.JSON: "{}::text", Kind.BYTES: "encode({}, 'hex')"}
 _EXPRESSIONS: Final = {
-    "push_settings": "push_settings::text",
-    "attributes": "attributes::text",
-    "push_token_digest": "encode(push_token_digest, 'hex')",
+    field.name: _CONVERSIONS[field.kind].format(field.name) for field in FIELDS if field.kind in _CONVERSIONS
 }
 _COMPARISONS: Final = {GreaterThan: ">", GreaterThanOrEqual: ">=", LessThan: "<", LessThanOrEqual: "<="}
 

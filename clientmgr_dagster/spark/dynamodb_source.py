@@ -16,6 +16,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id
+from clientmgr.contracts.device_fields import LEGACY_FIELDS
 from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.tenant_metrics.sync import Smallest, fields_of_item, sample_hash
 from clientmgr_dagster.spark.registration import register_once
@@ -29,11 +30,7 @@ SCHEMA: Final = (
 """A device of the sample, or how many `items` a segment has of a customer, or why it could not be read."""
 
 # What is compared; anything else that items may have stays where it is.
-_ATTRIBUTES: Final = (
-    *("contactKey", "deviceKey", "hardwareId", "platform", "applicationVersion", "deviceModel", "osVersion"),
-    *("sdkVersion", "language", "timezone", "pushEnabled", "pushSettings", "attributes"),
-    *("kind", "pushToken", "webPush", "pushTokenStatus"),
-)
+_ATTRIBUTES: Final = ("contactKey", "deviceKey", *(field.legacy for field in LEGACY_FIELDS))
 _ANSWERED_ERRORS: Final = (BotoCoreError, ClientError)
 
 

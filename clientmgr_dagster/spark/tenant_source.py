@@ -21,7 +21,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema
-from clientmgr.base.sqlfiles import named_queries
+from clientmgr.devices.queries import device_queries
 from clientmgr_dagster.spark import device_columns
 from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan
@@ -160,7 +160,7 @@ def read_tenants(spark: SparkSession, conninfo: str, request: Request, schema: s
 
 
 def _query(request: Request, customer_id: CustomerId, names: Sequence[str]) -> str:
-    text = in_schema(named_queries("tenant/queries/batch.sql")[request.query], customer_id).rstrip(";")
+    text = in_schema(device_queries("batch")[request.query], customer_id).rstrip(";")
     for name, value in {**request.parameters, "customer_id": customer_id}.items():
         text = text.replace(f"%({name})s", sql.Literal(value).as_string())
     columns = ", ".join(

@@ -9,10 +9,10 @@ from msgspec import Struct
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
 from clientmgr.devices.lookup import DeviceLookup, KnownDevice, StoredDevice
 from clientmgr.devices.revealing import revealed
-from clientmgr.devices.state import INFO_FIELDS
 from clientmgr_dashboard.access.visitors import Visitor
 from clientmgr_dashboard.context import Desk
 from clientmgr_dashboard.operations.interface import (

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from tools.docs import daemon_pages, message_catalogue, settings_page
+from tools.docs import daemon_pages, filter_fields, message_catalogue, settings_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DOCS: Final = ROOT / "docs"
@@ -16,6 +16,7 @@ def generated() -> dict[Path, str]:
         DOCS / "settings.md": settings_page.render(),
         DOCS / "message_catalogue.md": message_catalogue.render(),
         DOCS / "message_schemas.json": message_catalogue.render_schemas(),
+        DOCS / "device_mapper.md": _with(DOCS / "device_mapper.md", filter_fields.blocks()),
         DOCS / "daemons.md": _with(DOCS / "daemons.md", daemon_pages.index_blocks()),
     }
     for daemon in daemon_pages.pages():

@@ -10,13 +10,17 @@ from msgspec import Struct
 
 from clientmgr.contracts import deletions, device_events, sending, topics, verdicts
 from clientmgr.contracts import lifecycle as tenant_messages
+from clientmgr.contracts.providers import PROVIDERS, Provider
 from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT
 from clientmgr.sending import mapping
-from clientmgr.sending.assemble import apple, fcm, huawei, stored, webpush
+from clientmgr.sending.assemble.stored import StoredAssembler
+from clientmgr.sending.providers import ASSEMBLERS
 from tools.docs.daemon_facts import general
 
 GOLDEN: Final = Path(__file__).resolve().parent.parent.parent / "tests" / "device_mapper" / "golden"
 """What the device mapper really makes of messages; its own tests compare byte by byte."""
+EXAMPLES: Final = {"fcm": "fcm-fid-plain", "huawei": "huawei-rich", "vapid": "webpush-plain", "inbox": "inbox-rich"}
+"""The golden file that a provider's topic is shown with; else the one called <provider>-plain."""
 
 AT: Final = 1763248000123
 IDENTITY: Final = {
@@ -50,14 +54,15 @@ def _golden(name: str) -> Any:
     return json.loads((GOLDEN / f"{name}.json").read_text(encoding="utf-8"))
 
 
-def _sent(topic: str, provider: str, request: Any, example: str) -> Carried:
+def _sent(provider: Provider) -> Carried:
+    assembler = ASSEMBLERS.get(provider.name, StoredAssembler)
     return Carried(
-        f"sending-<batch|tx>-{topic}-<dg>",
-        f"One message for {provider}, its `request` ready to be sent.",
+        f"sending-<batch|tx>-{provider.topic}-<dg>",
+        f"One message for {provider.title}, its `request` ready to be sent.",
         mapping.OutMessage,
-        {"request": request},
-        read_outside=f"the sender for {provider}",
-        example=_golden(example),
+        {"request": assembler.request_type},
+        read_outside=f"the sender for {provider.title}",
+        example=_golden(EXAMPLES.get(provider.name, f"{provider.name}-plain")),
     )
 
 
@@ -176,12 +181,7 @@ ALL: Final = (
         },
         decode=sending.decode_message,
     ),
-    _sent("push-apple", "Apple's push notification service", apple.Request, "apple-plain"),
-    _sent("push-fcm", "Firebase Cloud Messaging", fcm.Request, "fcm-fid-plain"),
-    _sent("push-huawei", "Huawei Push Kit", huawei.Request, "huawei-rich"),
-    _sent("webpush-vapid", "Web Push", webpush.Request, "webpush-plain"),
-    _sent("inbox", "the inbox", stored.StoredMessage, "inbox-rich"),
-    _sent("em", "embedded messages", stored.StoredMessage, "em-plain"),
+    *map(_sent, PROVIDERS),
     Carried(
         NOT_SENT,
         "A contact that a message reached on no device, and why.",

@@ -1,47 +1,32 @@
 """Items of the legacy store's table as devices. Pure."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
+from clientmgr.contracts.device_fields import SENDERS_FIELDS, Kind
+from clientmgr.contracts.providers import PROVIDER_OF_KIND
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.state import PROVIDER_OF_KIND
 
 
 def device_of(contact_id: int, key_prefix: str, item: Mapping[str, Mapping[str, Any]]) -> ContactDevice:
     """An item of the table. The store is not ours: what is not of the type that we know counts as absent."""
-    values = {name: plain(value) for name, value in item.items()}
-    kind = _text(values.get("kind")) or ("webpush" if isinstance(values.get("webPush"), dict) else None)
-    if kind not in PROVIDER_OF_KIND:
+    fields: dict[str, Any] = {}
+    for attribute, value in item.items():
+        if (known := _READERS.get(attribute)) is not None:
+            name, read = known
+            fields[name] = read(plain(value))
+    kind = fields.get("push_token_kind") or ("webpush" if fields.get("web_push") is not None else None)
+    if kind not in PROVIDER_OF_KIND or fields.get("web_push" if kind == "webpush" else "push_token") is None:
         kind = None
-    token = _text(values.get("pushToken"))
-    web_push = _json_object(values.get("webPush"))
-    holds_token = kind is not None and (web_push if kind == "webpush" else token) is not None
-    status = _text(values.get("pushTokenStatus"))
-    enabled = values.get("pushEnabled")
+    fields["push_token_kind"] = kind
+    fields["push_token_status"] = "none" if kind is None else fields.get("push_token_status") or "valid"
     return ContactDevice(
         contact_id=contact_id,
-        client_id=str(values["deviceKey"]).removeprefix(key_prefix),
-        platform=_text(values.get("platform")),
-        provider=PROVIDER_OF_KIND[kind] if kind is not None and holds_token else "none",
-        push_enabled=enabled if isinstance(enabled, bool) else None,
-        push_token=token,
-        push_token_kind=kind if holds_token else None,
-        push_token_status=(status or "valid") if holds_token else "none",
-        web_push=web_push,
-        language=_text(values.get("language")),
-        application_version=_text(values.get("applicationVersion")),
-        os_version=_text(values.get("osVersion")),
-        sdk_version=_text(values.get("sdkVersion")),
-        device_model=_text(values.get("deviceModel")),
-        hardware_id=_text(values.get("hardwareId")),
-        timezone=_text(values.get("timezone")),
-        last_seen_at=_millis(values.get("lastSeenAt")),
-        created_at=_millis(values.get("createdAt")),
-        updated_at=_millis(values.get("updatedAt")),
-        push_settings=_json_object(values.get("pushSettings")),
-        attributes=_json_object(values.get("attributes")),
+        client_id=str(plain(item["deviceKey"])).removeprefix(key_prefix),
+        provider="none" if kind is None else PROVIDER_OF_KIND[kind],
+        **fields,
     )
 
 
@@ -65,9 +50,26 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
 
-def _millis(value: Any) -> int | None:
+def _integer(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _json_object(value: Any) -> str | None:
     return msgspec.json.encode(value).decode() if isinstance(value, dict) else None
+
+
+def _boolean(value: Any) -> bool | None:
+    return value if isinstance(value, bool) else None
+
+
+_READER_OF_KIND: Final = {
+    Kind.TEXT: _text,
+    Kind.BOOLEAN: _boolean,
+    Kind.INTEGER: _integer,
+    Kind.TIME: _integer,
+    Kind.JSON: _json_object,
+}
+_READERS: Final = {
+    field.legacy: (field.name, _READER_OF_KIND[field.kind]) for field in SENDERS_FIELDS if field.legacy is not None
+}
+"""By the name of an attribute: the field that it holds, and how the value is taken."""

@@ -7,25 +7,11 @@ from typing import Any
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.contracts.device_fields import LEGACY_FIELDS, Kind
 from clientmgr.devices.lookup import DeviceLookup
 
 Item = dict[str, dict[str, Any]]
 """In DynamoDB's own JSON: {"platform": {"S": "ios"}, …}."""
-
-_ATTRIBUTES = {
-    "hardware_id": "hardwareId",
-    "platform": "platform",
-    "application_version": "applicationVersion",
-    "os_version": "osVersion",
-    "device_model": "deviceModel",
-    "sdk_version": "sdkVersion",
-    "language": "language",
-    "timezone": "timezone",
-    "push_enabled": "pushEnabled",
-    "push_token_kind": "kind",
-    "push_token_status": "pushTokenStatus",
-    "push_token": "pushToken",
-}
 
 
 def legacy_items(connection: Connection[Any], customer_id: CustomerId) -> Iterator[Item]:
@@ -40,9 +26,11 @@ def legacy_items(connection: Connection[Any], customer_id: CustomerId) -> Iterat
 
 def legacy_item(customer_id: CustomerId, device: Mapping[str, Any]) -> Item:
     """A device as `devices export` has it, as an item of the table."""
-    values = {theirs: device[ours] for ours, theirs in _ATTRIBUTES.items()}
-    for ours, theirs in (("push_settings", "pushSettings"), ("attributes", "attributes")):
-        values[theirs] = None if device[ours] is None else json.loads(device[ours])
+    values: dict[str, Any] = {}
+    for field in LEGACY_FIELDS:
+        if not field.exported_members:
+            text = device[field.name]
+            values[str(field.legacy)] = json.loads(text) if field.kind is Kind.JSON and text is not None else text
     if device["web_push_endpoint"] is not None:
         keys = {"p256dh": device["web_push_p256dh"], "auth": device["web_push_auth"]}
         values["webPush"] = {"endpoint": device["web_push_endpoint"], "keys": keys}
@@ -52,7 +40,7 @@ def legacy_item(customer_id: CustomerId, device: Mapping[str, Any]) -> Item:
 
 
 def dynamodb_value(value: Any) -> dict[str, Any]:
-    """A value as DynamoDB writes it; `clientmgr.devices.legacy.manager.plain` is the way back."""
+    """A value as DynamoDB writes it; `clientmgr.devices.legacy.items.plain` is the way back."""
     match value:
         case None:
             return {"NULL": True}

@@ -26,7 +26,7 @@ class Headers(Struct, frozen=True, gc=False, omit_defaults=True):
     collapse_id: str | None = field(name="apns-collapse-id", default=None)
 
 
-class Request(Struct, frozen=True, gc=False, rename="camel"):
+class ApnsRequest(Struct, frozen=True, gc=False, rename="camel"):
     device_token: str | None
     headers: Headers
     payload: Raw
@@ -80,6 +80,7 @@ def priority_of(options: Options) -> str:
 class AppleAssembler:
     provider = "apple"
     max_payload_bytes = MAX_PAYLOAD_BYTES
+    request_type = ApnsRequest
 
     def __init__(self, delivery: Delivery) -> None:
         message = delivery.message
@@ -103,9 +104,12 @@ class AppleAssembler:
             )
         )
 
-    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
+    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> ApnsRequest:
         options = self._message.options
         headers = Headers(
             out_message_id, self._push_type, self._priority, self._expiration, options.apple_topic, options.collapse_id
         )
-        return Request(device.push_token, headers, Raw(payload))
+        return ApnsRequest(device.push_token, headers, Raw(payload))
+
+
+ASSEMBLER = AppleAssembler

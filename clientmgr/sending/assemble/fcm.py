@@ -74,13 +74,14 @@ class Target(Struct, frozen=True, gc=False, omit_defaults=True):
     token: str | None = None
 
 
-class Request(Struct, frozen=True, gc=False):
+class FcmRequest(Struct, frozen=True, gc=False):
     message: Raw
 
 
 class FcmAssembler:
     provider = "fcm"
     max_payload_bytes = MAX_PAYLOAD_BYTES
+    request_type = FcmRequest
 
     def __init__(self, delivery: Delivery) -> None:
         self._message = delivery.message
@@ -95,10 +96,10 @@ class FcmAssembler:
         shown = None if silent else Notification(content.title, content.body, content.image_url)
         return self._encode(Message(self._data(content), shown, self._android(content)))
 
-    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
+    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> FcmRequest:
         by_installation = device.push_token_kind == "fcm_fid"  # noqa: S105  # a kind
         target = Target(fid=device.push_token) if by_installation else Target(token=device.push_token)
-        return Request(merged(self._encode(target), payload))
+        return FcmRequest(merged(self._encode(target), payload))
 
     def _data(self, content: Content) -> dict[str, str]:
         """FCM takes nothing but text. No message comes here with a key that it keeps for itself."""
@@ -130,3 +131,6 @@ class FcmAssembler:
 def as_text(value: Any) -> str:
     """A value for those who take only text: text as it is, all else as JSON."""
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+ASSEMBLER = FcmAssembler

@@ -61,7 +61,7 @@ class Target(Struct, frozen=True, gc=False):
     token: tuple[str | None]
 
 
-class Request(Struct, frozen=True, gc=False):
+class HuaweiRequest(Struct, frozen=True, gc=False):
     validate_only: bool
     message: Raw
 
@@ -69,6 +69,7 @@ class Request(Struct, frozen=True, gc=False):
 class HuaweiAssembler:
     provider = "huawei"
     max_payload_bytes = MAX_PAYLOAD_BYTES
+    request_type = HuaweiRequest
 
     def __init__(self, delivery: Delivery) -> None:
         self._message = delivery.message
@@ -83,8 +84,8 @@ class HuaweiAssembler:
         android = Android(self._urgency, self._ttl, self._collapse_key, shown)
         return self._encode(Message(self._data(content), android))
 
-    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
-        return Request(False, merged(self._encode(Target((device.push_token,))), payload))
+    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> HuaweiRequest:
+        return HuaweiRequest(False, merged(self._encode(Target((device.push_token,))), payload))
 
     def _notification(self, content: Content) -> Notification:
         return Notification(
@@ -117,3 +118,6 @@ def collapse_key_of(collapse_id: str | None) -> int | None:
         return None
     number = int(collapse_id)
     return number if number in COLLAPSE_KEYS else None
+
+
+ASSEMBLER = HuaweiAssembler

@@ -1,6 +1,6 @@
 """What is kept by us until an application asks for it: messages of the inbox, and embedded messages (`em`)."""
 
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct
@@ -32,7 +32,9 @@ class StoredMessage(Struct, frozen=True, gc=False, omit_defaults=True, rename="c
 
 
 class StoredAssembler:
-    def __init__(self, provider: Literal["inbox", "em"], delivery: Delivery, max_payload_bytes: int) -> None:
+    request_type = StoredMessage
+
+    def __init__(self, provider: str, delivery: Delivery, max_payload_bytes: int) -> None:
         self.provider = provider
         self.max_payload_bytes = max_payload_bytes
         self._message = delivery.message

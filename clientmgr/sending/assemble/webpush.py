@@ -29,7 +29,7 @@ class Headers(Struct, frozen=True, gc=False, omit_defaults=True, rename="pascal"
     topic: str | None = None
 
 
-class Request(Struct, frozen=True, gc=False):
+class WebPushRequest(Struct, frozen=True, gc=False):
     subscription: WebPush
     headers: Headers
     plaintext: str
@@ -53,6 +53,7 @@ class Plaintext(Struct, frozen=True, gc=False, omit_defaults=True, rename="camel
 class WebPushAssembler:
     provider = "vapid"
     max_payload_bytes = MAX_PLAINTEXT_BYTES
+    request_type = WebPushRequest
 
     def __init__(self, delivery: Delivery) -> None:
         options = delivery.message.options
@@ -77,11 +78,11 @@ class WebPushAssembler:
             )
         )
 
-    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> Request:
+    def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> WebPushRequest:
         subscription = subscription_of(device)
         if subscription is None:
             raise InvalidMessageError(f"device {device.client_id}: expected a web push subscription, got none")
-        return Request(subscription, self._headers, payload.decode())
+        return WebPushRequest(subscription, self._headers, payload.decode())
 
 
 def subscription_of(device: ContactDevice) -> WebPush | None:
@@ -97,3 +98,6 @@ def topic_of(collapse_id: str | None) -> str | None:
     if collapse_id is None or _TOPIC.fullmatch(collapse_id):
         return collapse_id
     return base64.urlsafe_b64encode(hashlib.sha256(collapse_id.encode()).digest()).decode()[:MAX_TOPIC_CHARACTERS]
+
+
+ASSEMBLER = WebPushAssembler

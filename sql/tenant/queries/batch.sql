@@ -1,5 +1,5 @@
 -- What batch work asks of a tenant as a whole. Sent to the data by Spark's tasks (clientmgr_dagster/spark/tenant_source.py);
--- only the answers travel.
+-- only the answers travel. :info_pairs come from the registry of device fields: clientmgr/devices/queries.py.
 
 -- name: dashboard_metrics
 -- The table is read once, grouped; what is asked for besides comes from the groups and from the index on contacts.
@@ -59,17 +59,7 @@ SELECT
     chosen.sample_hash,
     d.contact_id::text AS contact_id,
     jsonb_build_object(
-        'hardware_id', d.hardware_id,
-        'platform', d.platform,
-        'application_version', d.application_version,
-        'device_model', d.device_model,
-        'os_version', d.os_version,
-        'sdk_version', d.sdk_version,
-        'language', d.language,
-        'timezone', d.timezone,
-        'push_enabled', d.push_enabled,
-        'push_settings', d.push_settings,
-        'attributes', d.attributes,
+        :info_pairs,
         'push_token_kind', d.push_token_kind,
         -- A superseded token's digest stays; the token is gone.
         'push_token', CASE WHEN d.push_token_kind IS NOT NULL THEN encode(d.push_token_digest, 'hex') END,

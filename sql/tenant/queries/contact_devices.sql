@@ -1,28 +1,20 @@
 -- What senders ask of a tenant's tables. :"schema" is the tenant's schema.
+-- :contact_device_columns and :reported_columns come from the registry of device fields: clientmgr/devices/queries.py.
 
 -- name: find_by_contact_keys
--- The columns are in the order of ContactDevice's fields. JSON as text: hardly anybody looks into it. date_part, not
--- extract, whose numeric is several times as slow. Not ordered: whoever asks sorts the few devices of a contact quicker.
-SELECT d.contact_id, d.client_id, d.platform, d.provider, d.push_enabled,
-    d.push_token, d.push_token_kind, d.push_token_status, d.web_push::text,
-    d.language, d.application_version, d.os_version, d.sdk_version, d.device_model, d.hardware_id, d.timezone,
-    (date_part('epoch', d.last_seen_at) * 1000)::bigint,
-    (date_part('epoch', d.created_at) * 1000)::bigint,
-    (date_part('epoch', d.updated_at) * 1000)::bigint,
-    d.push_settings::text, d.attributes::text
+-- A row is a ContactDevice. Not ordered: whoever asks sorts the few devices of a contact quicker.
+SELECT :contact_device_columns
 FROM :"schema".devices AS d
 WHERE d.contact_id = ANY(%(contact_ids)s::bigint []) AND d.application_code = %(application_code)s::text;
 
--- name: find_told
--- What events have told of these devices: whose each is (a contact's, nobody's, deleted), and where none has told that,
--- its fields. A version of 0: no event has set this part yet. After last_seen_at come TOKEN_FIELDS and INFO_FIELDS.
+-- name: find_reported
+-- What events have reported about these devices: whose each is (a contact's, nobody's, deleted), and where none has
+-- reported that, its fields. A version of 0: no event has set this part yet.
 SELECT w.client_id,
     t.client_id IS NOT NULL OR d.contact_id IS NOT NULL OR d.contact_version > 0,
     d.info_versions::text, d.push_token_version > 0,
     (date_part('epoch', d.last_seen_at) * 1000)::bigint,
-    d.provider, d.push_token, d.push_token_kind, d.push_token_status, d.web_push::text,
-    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
-    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text
+    :reported_columns
 FROM unnest(%(client_ids)s::text []) AS w (client_id)
 LEFT JOIN :"schema".devices AS d
     ON d.application_code = %(application_code)s::text AND d.client_id = w.client_id

@@ -1,4 +1,5 @@
 -- What the workers ask of a tenant's tables. :"schema" is the tenant's schema; keys come as arrays, rows as one JSON.
+-- :info_columns, :info_assignments and :state_columns come from the registry of device fields: clientmgr/devices/queries.py.
 
 -- name: lock_writes
 -- One writer of a tenant at a time: a device that is not there yet has no row to lock, and neither has a tombstone.
@@ -7,12 +8,9 @@ SELECT pg_advisory_xact_lock(-customer_id) FROM unnest(%(customer_ids)s::bigint 
 
 -- name: devices
 -- What is known of these devices: the row, the tombstone, or both. Not locked: the tenant's write lock is held, and a
--- lock on each row would be written to the row. JSON as text: whoever asks has a quicker decoder than the driver's.
+-- lock on each row would be written to the row. clientmgr/devices/rows.py names the columns.
 SELECT wanted.application_code, wanted.client_id, t.deleted_version,
-    d.contact_id, d.contact_version, d.push_token, d.push_token_kind, d.push_token_digest, d.push_token_status,
-    d.push_token_version, d.push_token_status_version, d.web_push::text, d.last_seen_version, d.info_versions::text,
-    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
-    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text
+    :state_columns
 FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
 LEFT JOIN :"schema".devices AS d USING (application_code, client_id)
 LEFT JOIN :"schema".device_tombstones AS t USING (application_code, client_id)
@@ -21,10 +19,7 @@ WHERE d.client_id IS NOT NULL OR t.client_id IS NOT NULL;
 -- name: claims
 -- Who has claimed these tokens, and what is known of that device: columns as above, then those of the claim.
 SELECT c.application_code, c.client_id, NULL,
-    d.contact_id, d.contact_version, d.push_token, d.push_token_kind, d.push_token_digest, d.push_token_status,
-    d.push_token_version, d.push_token_status_version, d.web_push::text, d.last_seen_version, d.info_versions::text,
-    d.hardware_id, d.platform, d.application_version, d.device_model, d.os_version, d.sdk_version, d.language,
-    d.timezone, d.push_enabled, d.push_settings::text, d.attributes::text,
+    :state_columns,
     c.token_digest, c.claimed_version
 FROM unnest(%(application_codes)s::text [], %(digests)s::bytea []) AS wanted (application_code, token_digest)
 JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
@@ -37,14 +32,12 @@ SELECT contact_id, deleted_version FROM :"schema".contact_tombstones WHERE conta
 INSERT INTO :"schema".devices AS d (
     application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_digest,
     push_token_status, push_token_version, push_token_status_version, web_push, last_seen_version, info_versions,
-    hardware_id, platform, application_version, device_model, os_version, sdk_version, language, timezone,
-    push_enabled, push_settings, attributes, provider, last_seen_at, orphaned_since
+    :info_columns, provider, last_seen_at, orphaned_since
 )
 SELECT
     n.application_code, n.client_id, n.contact_id, n.contact_version, n.push_token, n.push_token_kind,
     n.push_token_digest, n.push_token_status, n.push_token_version, n.push_token_status_version, n.web_push,
-    n.last_seen_version, n.info_versions, n.hardware_id, n.platform, n.application_version, n.device_model,
-    n.os_version, n.sdk_version, n.language, n.timezone, n.push_enabled, n.push_settings, n.attributes, n.provider,
+    n.last_seen_version, n.info_versions, :info_columns, n.provider,
     to_timestamp(n.last_seen_version / 1000.0),
     -- Since it was unlinked, or, for one that never had a contact, since we first saw it.
     CASE
@@ -66,17 +59,7 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
     web_push = excluded.web_push,
     last_seen_version = excluded.last_seen_version,
     info_versions = excluded.info_versions,
-    hardware_id = excluded.hardware_id,
-    platform = excluded.platform,
-    application_version = excluded.application_version,
-    device_model = excluded.device_model,
-    os_version = excluded.os_version,
-    sdk_version = excluded.sdk_version,
-    language = excluded.language,
-    timezone = excluded.timezone,
-    push_enabled = excluded.push_enabled,
-    push_settings = excluded.push_settings,
-    attributes = excluded.attributes,
+    :info_assignments,
     provider = excluded.provider,
     last_seen_at = excluded.last_seen_at,
     orphaned_since = CASE

@@ -1,4 +1,5 @@
 -- What support people ask of a tenant's tables. :"schema" is the tenant's schema.
+-- :export_columns come from the registry of device fields: clientmgr/devices/queries.py.
 -- Both keys begin with the application: one index look-up for each application finds a client or a token in all of them.
 
 -- name: by_contact
@@ -83,10 +84,4 @@ SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL O
 SELECT greatest(c.reltuples, 0)::bigint FROM pg_class AS c WHERE c.oid = ':"schema".devices'::regclass;
 
 -- name: export
-SELECT
-    application_code, client_id, hardware_id, contact_id, platform, provider, application_version, os_version,
-    device_model, sdk_version, language, timezone, push_enabled, push_settings::text, push_token_kind,
-    push_token_status, push_token, web_push ->> 'endpoint' AS web_push_endpoint,
-    web_push #>> '{keys,p256dh}' AS web_push_p256dh, web_push #>> '{keys,auth}' AS web_push_auth,
-    attributes::text, orphaned_since, last_seen_at, created_at, updated_at
-FROM :"schema".devices;
+SELECT :export_columns FROM :"schema".devices AS d;
