@@ -21,8 +21,6 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-WORTH_IT_FROM = 24
-"""With fewer sockets than this the ring saves nothing."""
 ENTRIES = 256
 """Sends by one call; more go by several."""
 UNKNOWN = -1

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
-from streaming.live.broadcast.topics import TopicBatch
+from streaming.live.broadcast.sending.frame_batch import FrameBatch
 
 HIGH_WATER = 32 * 1024
 """Of the transport's buffer, or the threshold if that is less. Above a usual batch, or clients that are quick enough
@@ -70,7 +70,7 @@ class Outbox:
     def unsent_bytes(self) -> int:
         return self._waiting_bytes + self._transport.get_write_buffer_size()
 
-    def send(self, batch: TopicBatch) -> None:
+    def send(self, batch: FrameBatch) -> None:
         """Positions: these may be conflated."""
         if self._straight:
             self._transport.write(batch.joined)
@@ -78,7 +78,7 @@ class Outbox:
             self._keep(batch)
             self.check()
 
-    def send_several(self, batches: Sequence[TopicBatch]) -> None:
+    def send_several(self, batches: Sequence[FrameBatch]) -> None:
         if self._straight:
             self._transport.write(b"".join([batch.joined for batch in batches]))
         elif not self._closed:
@@ -86,7 +86,7 @@ class Outbox:
                 self._keep(batch)
             self.check()
 
-    def send_rest(self, batch: TopicBatch, taken: int) -> None:
+    def send_rest(self, batch: FrameBatch, taken: int) -> None:
         """What the socket did not take of positions that were sent past us."""
         if not self._closed:
             self.write(batch.joined[taken:])
@@ -153,12 +153,12 @@ class Outbox:
         self._waiting.clear()
         self._waiting_bytes = 0
 
-    def _keep(self, batch: TopicBatch) -> None:
+    def _keep(self, batch: FrameBatch) -> None:
         """The newest fix takes its predecessor's place in the line, so that every device gets its turn.
 
         Newest by its own time: what a device sends late, from when it was offline, does not replace where it is now.
         """
-        event, conflated = batch.topic.event, 0
+        event, conflated = batch.event, 0
         for device_id, ts, frame in batch.frames:
             key = (event, device_id)
             before = self._waiting.get(key)
