@@ -1,6 +1,6 @@
-"""From a batch of records to bytes on their way: frames built once per topic, one write per connection and batch.
+"""Turns a batch of records into frames, built once per topic, and sends them: one write per connection and batch.
 
-Nothing here ever waits. Who is slow keeps its frames in its own outbox.
+Nothing here ever waits. The frames of a slow connection wait in its outbox.
 """
 
 import time
@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 
 class Fanout:
-    """One instance's way from the stream to its connections."""
+    """Sends what one instance reads from the stream to its connections."""
 
     def __init__(
         self, instance: str, participants: Participants, topics: TopicRegistry, last_positions: LastPositions
@@ -37,7 +37,7 @@ class Fanout:
         self._malformed = MALFORMED.labels(instance)
 
     def broadcast(self, entries: Sequence[Entry]) -> None:
-        """Send a batch to whoever watches."""
+        """Send a batch to everybody who watches one of its devices' events."""
         batches: dict[Topic, FrameBatch] = {}
         sent: list[tuple[int, int]] = []
         orphans = malformed = 0
@@ -90,6 +90,6 @@ class Fanout:
     def _measure(self, sent: Sequence[tuple[int, int]]) -> None:
         now_ms = time.time() * 1000
         for added_ms, fixed_ms in sent:
-            # Redis has a clock of its own: a little ahead of ours, it is not ahead of time.
+            # The clock of Redis may be a little ahead of ours: a lag is never negative.
             LAG.observe(max(0.0, now_ms - added_ms))
             FIX_AGE.observe(max(0.0, now_ms - fixed_ms))
