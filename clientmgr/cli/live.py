@@ -1,4 +1,4 @@
-"""`clientmgr live …`: tokens for watchers, and a fleet that moves."""
+"""`clientmgr live …`: tokens for clients of the broadcast, and a demo fleet."""
 
 import asyncio
 import sys

@@ -78,9 +78,9 @@ def run_broadcast() -> None:
 @app.command("live")
 def run_live() -> None:
     """Run broadcast and telemetry-writer in one process, stopped in that order."""
-    from streaming.live.broadcast import server
+    from streaming.live import combined
 
-    raise typer.Exit(server.run_broadcast(attach(load_settings()), with_writer=True))
+    raise typer.Exit(combined.run_live(attach(load_settings())))
 
 
 @app.command("dashboard")

@@ -1,7 +1,5 @@
-"""Who we are on the telemetry stream, and how we talk to the Redis that holds it."""
+"""The telemetry stream in Redis: connections to it, its durable group, our name on it, and the shape of its entries."""
 
-import asyncio
-import contextlib
 import os
 import secrets
 import socket
@@ -20,24 +18,24 @@ DURABLE_GROUP = "processor"
 ANSWER_WITHIN_S = 5.0
 LONGEST_PAUSE_S = 5.0
 SILENT_FOR_S = 30
-"""A host that is gone without a word is given up after this time."""
+"""A host that disappears silently is given up after this time."""
 
 RedisClient = redis.asyncio.Redis
 Entry = tuple[bytes, dict[bytes, bytes]]
-"""Id and fields; no fields: it was trimmed or deleted meanwhile."""
+"""Id and fields. No fields: the entry was trimmed or deleted in between."""
 REDIS_ERRORS = (redis.RedisError, OSError)
 
 
 def instance_id(settings: Settings) -> str:
-    """INSTANCE_ID, or a name that nobody else has."""
+    """INSTANCE_ID, or a unique name."""
     return settings.instance_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"
 
 
 def open_redis(settings: Settings, *, blocking: bool = False) -> RedisClient:
-    """A client whose errors are the caller's to handle: retries inside it would hide an outage from the loop around.
+    """A client without retries: they would hide an outage from the caller, which has a loop of its own for that.
 
-    One that reads for ever (`blocking`) has no timeout of its own: redis-py makes a task and two timers for it at each
-    call, which costs more than the call. The kernel finds out about a server that is silently gone.
+    A client for endless reads (`blocking`) has no timeout: redis-py would make a task and two timers for each call,
+    which costs more than the call itself. TCP keep-alive finds a server that has disappeared silently.
     """
     if not settings.redis_url:
         raise SettingsError("REDIS_URL: not set, and no embedded stack is running; live positions come from Redis")
@@ -52,8 +50,10 @@ def open_redis(settings: Settings, *, blocking: bool = False) -> RedisClient:
 
 
 def _kept_alive() -> dict[int, int]:
-    """Probes for a connection that waits, and a limit for one whose request is not even acknowledged: there the kernel
-    would go on for a quarter of an hour, and probe nothing meanwhile. As far as the system has them.
+    """Socket options, as far as this system has them.
+
+    Keep-alive probes watch over a connection that waits for an answer. The user timeout is for a request that is not
+    even acknowledged: the kernel would repeat it for a quarter of an hour, without sending probes.
     """
     wanted = {
         "TCP_KEEPIDLE": SILENT_FOR_S // 2,
@@ -65,7 +65,7 @@ def _kept_alive() -> dict[int, int]:
 
 
 async def ensure_group(client: RedisClient, stream: str, group: str, start: str) -> None:
-    """Make the group, and the stream, if they are missing."""
+    """Create the group, and the stream, if they are missing."""
     try:
         await client.xgroup_create(stream, group, id=start, mkstream=True)
     except redis.ResponseError as error:
@@ -82,18 +82,3 @@ def entries_of(answer: Any) -> list[Entry]:
         return [entry for batch in batches for entry in batch]
     ((_, entries),) = answer
     return list(entries)
-
-
-def being_cancelled() -> bool:
-    """Whether the running task was told to end. psycopg may answer a cancellation with an error of the query instead,
-    and a loop that outlives errors would then never end.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
-async def wait_for_stop(stop: asyncio.Event, seconds: float) -> None:
-    """Until `stop` is set, but no longer than `seconds`."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await stop.wait()

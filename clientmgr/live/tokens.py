@@ -1,4 +1,4 @@
-"""Who may watch what: signed, expiring tokens (JSON Web Tokens, HS256, so that any backend can make them)."""
+"""Who may watch which events: signed tokens that expire (JSON Web Tokens with HS256, which any backend can make)."""
 
 import base64
 import binascii
@@ -19,7 +19,7 @@ _HEADER = {"alg": "HS256", "typ": "JWT"}
 
 
 class TokenError(PermanentError):
-    """A token that does not count. The message says why and may be told to whoever sent it."""
+    """An invalid token. The message says why; the client that sent the token may see it."""
 
 
 class _Header(msgspec.Struct):
@@ -46,7 +46,7 @@ EVERYTHING = Grant(frozenset({ALL_EVENTS}), float("inf"))
 
 
 def token_key(settings: Settings) -> bytes:
-    """LIVE_TOKEN_KEY, or the one kept in the data folder, made on first use."""
+    """LIVE_TOKEN_KEY, or a key in the data folder that is created on first use."""
     if given := settings.live_token_key.get_secret_value():
         return given.encode()
     return kept_secret(settings.data_dir, "live_token_key").encode()
@@ -60,7 +60,7 @@ def make_token(key: bytes, events: Sequence[str], lifetime_s: float, *, now: flo
 
 
 def read_token(key: bytes, token: str, *, now: float | None = None) -> Grant:
-    """What the token grants; `TokenError` if it was not signed by us as it is, or is over."""
+    """What the token grants. Raises `TokenError` if its signature is not ours, or if it has expired."""
     if len(token) > LONGEST_TOKEN or not token.isascii():
         raise TokenError("the token is not one")
     signed, _, signature = token.rpartition(".")

@@ -1,4 +1,4 @@
-"""A made-up fleet for demo and trials: devices on the closed courses of a few events, moving as real ones would."""
+"""A made-up fleet for the demo and for trials: devices that move around the closed courses of a few events."""
 
 import asyncio
 import json
@@ -14,7 +14,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis, wait_for_stop
+from clientmgr.base.waiting import wait_for_stop
+from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
 
 log = get_logger(__name__)
 
@@ -25,14 +26,14 @@ _QUERIES = named_queries("live/queries/participants.sql")
 
 @dataclass(frozen=True)
 class Course:
-    """A smooth closed line around a place: a circle with a few waves, by an angle in radians."""
+    """A smooth closed line around a place: a circle with a few waves. Points on it are given by an angle in radians."""
 
     event: str
     latitude: float
     longitude: float
     radius_m: float
     waves: tuple[tuple[int, float, float], ...]
-    """(how many, how high, shifted by)."""
+    """(number of waves, height, phase)."""
 
     def point(self, angle: float) -> tuple[float, float]:
         """Latitude and longitude."""
@@ -44,7 +45,7 @@ class Course:
         )
 
     def heading(self, angle: float) -> tuple[float, float]:
-        """Course in degrees, and metres per radian, where the angle grows."""
+        """The direction of travel in degrees, and metres per radian, for a growing angle."""
         (south, west), (north, east) = self.point(angle), self.point(angle + _STEP)
         up = (north - south) * METRES_PER_DEGREE
         right = (east - west) * METRES_PER_DEGREE * math.cos(math.radians(self.latitude))
@@ -70,8 +71,8 @@ class Mover:
         self._speed_kmh = self._cruise_kmh
 
     def advance(self, seconds: float, now: datetime) -> dict[str, str]:
-        """Move on, and what the stream is told of it."""
-        # It speeds up and slows down around its pace, and rests now and then.
+        """Move on. Returns the record for the stream."""
+        # It speeds up and slows down around its usual speed, and stops now and then.
         self._speed_kmh += self._random.uniform(-2, 2) + 0.1 * (self._cruise_kmh - self._speed_kmh)
         if self._random.random() < 0.004:
             self._speed_kmh = 0.0
@@ -95,14 +96,14 @@ class Mover:
 
 @dataclass(frozen=True)
 class Fleet:
-    """Who moves, and who takes part in what."""
+    """The devices that move, and the events that they take part in."""
 
     movers: Sequence[Mover]
     participants: dict[str, list[str]]
 
     @classmethod
     def of(cls, devices: int, *, orphans: int = 0) -> "Fleet":
-        """So many devices spread over the courses. The first of each course is in the next event too."""
+        """Spread `devices` over the courses. The first device of each course takes part in the next event too."""
         movers: list[Mover] = []
         participants: dict[str, list[str]] = {course.event: [] for course in COURSES}
         for number in range(devices):
@@ -116,14 +117,14 @@ class Fleet:
         return cls(movers, participants)
 
     def register(self, database: Database) -> None:
-        """Let them take part. Safe to do again."""
+        """Enter the devices in their events. Safe to repeat."""
         with database.connect(Role.WRITER) as connection:
             for event, device_ids in self.participants.items():
                 connection.execute(_QUERIES["enter_event"], {"event_id": event, "device_ids": device_ids})
 
 
 async def move(settings: Settings, fleet: Fleet, rate: float, stop: asyncio.Event) -> None:
-    """Publish positions until told to stop, each device `rate` times a second, spread evenly over the period."""
+    """Publish positions until `stop` is set: `rate` per second and device, spread evenly over the period."""
     await _register(settings, fleet, stop)
     period_s = 1 / rate
     slices = max(1, min(len(fleet.movers), int(period_s / 0.05)))
@@ -138,7 +139,7 @@ async def move(settings: Settings, fleet: Fleet, rate: float, stop: asyncio.Even
                         pipeline.xadd(stream, mover.advance(period_s, datetime.now(UTC)))  # type: ignore[arg-type]
                     await pipeline.execute()
             except REDIS_ERRORS as error:
-                log.warning("the fleet is not heard for now", error=str(error))
+                log.warning("the positions of the fleet could not be published, trying again", error=str(error))
                 await wait_for_stop(stop, 1.0)
             turn = (turn + 1) % slices
             await wait_for_stop(stop, period_s / slices)
@@ -150,5 +151,5 @@ async def _register(settings: Settings, fleet: Fleet, stop: asyncio.Event) -> No
             await asyncio.to_thread(fleet.register, Database.from_settings(settings))
             return
         except psycopg.OperationalError as error:
-            log.warning("the fleet can't take part yet", error=str(error).strip())
+            log.warning("the fleet could not be entered in its events yet, trying again", error=str(error).strip())
             await wait_for_stop(stop, 1.0)

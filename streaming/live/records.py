@@ -1,4 +1,4 @@
-"""A record of the telemetry stream, decoded and checked. The broadcast and the durable writer read it alike."""
+"""Decodes and checks a record of the telemetry stream, for the broadcast and for the durable writer."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -9,19 +9,19 @@ import msgspec
 from clientmgr.base.errors import InvalidInputError
 
 Fields: TypeAlias = Mapping[bytes, bytes]
-"""Of an entry of the stream, as Redis returns them."""
+"""The fields of a stream entry, as Redis returns them."""
 
 MAX_ID_LENGTH = 128
 OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 FUTURE_ALLOWED = timedelta(minutes=5)
-"""A device whose clock runs ahead by more would freeze its own last known position."""
+"""A fix further in the future is refused: later fixes of the device would look older and never be shown."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ABSENT = (b"", b"null")
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
-    """What a device measured. Its `ts` is not read: the entry's own counts."""
+    """What a device measured. Its `ts` is ignored: the entry's own `ts` counts."""
 
     latitude: Annotated[float, msgspec.Meta(ge=-90, le=90)]
     longitude: Annotated[float, msgspec.Meta(ge=-180, le=180)]
@@ -35,7 +35,7 @@ class Payload(msgspec.Struct, frozen=True, gc=False):
 
 
 class Body(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """A position as subscribers see it, but for the topic."""
+    """A position as subscribers see it, without the topic."""
 
     deviceId: str
     lat: float
@@ -57,7 +57,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
     codec: str | None
     payload: Payload
     attributes: bytes | None
-    """JSON of an object; None: there are none."""
+    """A JSON object; None: there are no attributes."""
 
     def body(self) -> bytes:
         """JSON for subscribers, without the topic."""
@@ -81,7 +81,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def decode_record(fields: Fields, now: datetime) -> Position:
-    """The position in an entry; `InvalidInputError` names the field that is wrong."""
+    """The position in an entry. Raises `InvalidInputError`, which names the wrong field."""
     device_id = _text(fields, b"device_id")
     if not 0 < len(device_id) <= MAX_ID_LENGTH or "\0" in device_id:
         raise InvalidInputError("device_id", f"1 to {MAX_ID_LENGTH} characters", device_id)
@@ -110,7 +110,7 @@ def _time(text: str, now: datetime) -> datetime:
     try:
         time = datetime.fromisoformat(text)
         if time.tzinfo is not UTC:
-            # Without an offset it is UTC, as trackers mean it.
+            # Trackers mean UTC when they give no offset.
             time = time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
     except (ValueError, OverflowError):
         raise InvalidInputError("ts", "an ISO 8601 time", text) from None
@@ -120,8 +120,8 @@ def _time(text: str, now: datetime) -> datetime:
 
 
 def _payload(fields: Fields) -> tuple[Payload, bytes | None]:
-    """What was measured, and the JSON of its attributes if it has any."""
-    # As text, so that bytes inside strings are checked too: one subscriber's browser after the other would hang up.
+    """The measured values, and the JSON of the attributes if there are any."""
+    # Decode UTF-8 first, so that strings are checked too: browsers close the connection when a frame is not UTF-8.
     text = _text(fields, b"payload")
     try:
         payload = _decoder.decode(text)

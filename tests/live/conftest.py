@@ -8,9 +8,9 @@ from pydantic import SecretStr
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.local.embedded.redis import EmbeddedRedis
-from streaming.live.broadcast import fanout
-from streaming.live.broadcast.metrics import CONFLATED, DROPPED, FANOUT, MALFORMED, ORPHANS, RECORDS
-from streaming.live.broadcast.send_ring import open_ring
+from streaming.live.broadcast.broadcast_metrics import CONFLATED, DROPPED, FANOUT, MALFORMED, ORPHANS, RECORDS
+from streaming.live.broadcast.sending import ring
+from streaming.live.broadcast.sending.io_uring import open_ring
 from tests.live.serving import Served, serving
 from tests.live.stream import Stream, own_stream
 
@@ -35,13 +35,14 @@ def stream(
 
 @pytest.fixture(params=["each by itself", "together"])
 def both_ways_to_send(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test's few watchers are not worth a ring, unless they are said to be."""
+    """With the plain sender, and with the ring, for which a test's few watchers are enough here."""
     if request.param == "together":
-        ring = open_ring()
-        if ring is None:
+        opened = open_ring()
+        if opened is None:
             pytest.skip("there is no io_uring here, or it may not be used")
-        ring.close()
-    monkeypatch.setattr(fanout, "WORTH_IT_FROM", 1 if request.param == "together" else 1_000_000)
+        opened.close()
+    monkeypatch.setenv("LIVE_IO_URING", "true" if request.param == "together" else "false")
+    monkeypatch.setattr(ring, "WORTH_IT_FROM", 1)
     # The instance of the other way had the same name.
     for metric in (RECORDS, FANOUT, ORPHANS, MALFORMED, DROPPED, CONFLATED):
         metric.clear()

@@ -10,9 +10,10 @@ import pytest
 from clientmgr.base.database import Database, Role
 from clientmgr.live.redis_stream import open_redis
 from streaming.live.broadcast import participants as participants_module
-from streaming.live.broadcast import send_ring, server
+from streaming.live.broadcast import server
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
+from streaming.live.broadcast.sending import io_uring
 from streaming.live.telemetry.writer import write_until_stopped
 from tests.live.serving import Watcher, serving, until, watching
 from tests.live.stream import Record, Stream, record, seconds_apart
@@ -129,12 +130,28 @@ async def test_a_kernel_that_refuses_costs_a_connection_and_no_position_after_it
         async with watching(served, "E1") as watcher:
             stream.add(record("d1"))
             await watcher.positions(1)
-            monkeypatch.setattr(send_ring, "_ENTER", 100_000)  # no such call
+            monkeypatch.setattr(io_uring, "_ENTER", 100_000)  # no such call
             stream.add(record("d1"))
             assert (await watcher.closed())[0] == 1006
         async with watching(served, "E1") as watcher:
             stream.add(record("d1"))
             await watcher.positions(1)
+
+
+@pytest.mark.parametrize("both_ways_to_send", ["together"], indirect=True)
+async def test_a_kernel_that_refuses_for_one_event_costs_the_watchers_of_other_events_nothing(
+    stream: Stream, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream.enter("E1", ["d1"])
+    stream.enter("E2", ["d2"])
+    async with serving(stream.settings) as served, watching(served, "E1") as first, watching(served, "E2") as second:
+        stream.add(record("d1"), record("d2"))
+        await first.positions(1)
+        await second.positions(1)
+        monkeypatch.setattr(io_uring, "_ENTER", 100_000)  # no such call
+        stream.add(record("d1"), record("d2"))
+        assert (await first.closed())[0] == 1006
+        await second.positions(1)
 
 
 async def test_a_device_in_no_event_counts_as_an_orphan_and_is_sent_to_nobody(stream: Stream) -> None:

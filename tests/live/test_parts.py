@@ -16,11 +16,12 @@ from streaming.live.broadcast.connection import Connection
 from streaming.live.broadcast.frames import event_of, text_frame
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.reader import REAP_AFTER_MS, StreamReader
-from streaming.live.broadcast.topics import TopicRegistry
+from streaming.live.broadcast.sending.plain import PlainSender
+from streaming.live.broadcast.subscriptions import TopicRegistry
 
 
 def test_more_topics_than_are_likely_are_warned_of_once() -> None:
-    topics = TopicRegistry(warn_above=2)
+    topics = TopicRegistry(PlainSender(), warn_above=2)
     watcher = cast(Any, object())
     with capture_logs() as logs:
         for event in ("E1", "E2", "E3", "E4"):

@@ -11,7 +11,8 @@ import pytest
 
 from clientmgr.base.portions import portions
 from clientmgr.live.tokens import make_token
-from streaming.live.broadcast import connection, outbox
+from streaming.live.broadcast import connection
+from streaming.live.broadcast.sending import outbox
 from tests.live.serving import Served, Watcher, serving, until, watching
 from tests.live.stalling import StallingClient
 from tests.live.stream import Record, Stream, record

@@ -7,7 +7,7 @@ import pytest
 
 from clientmgr.base.database import Role
 from clientmgr.live.redis_stream import DURABLE_GROUP, open_redis
-from streaming.live.telemetry.maintenance import StreamUpkeep
+from streaming.live.telemetry.maintenance import StreamMaintenance
 from streaming.live.telemetry.store import PositionStore, Written
 from streaming.live.telemetry.writer import write_until_stopped
 from tests.live.stream import Stream, record, seconds_apart
@@ -23,7 +23,7 @@ async def look_after(stream: Stream, **settings: object) -> None:
     """One look of the upkeep, which has no need of a store for it."""
     changed = stream.settings.model_copy(update=settings)
     async with open_redis(changed) as client, stream.database.pool_async(Role.WRITER, size=1) as pool:
-        await StreamUpkeep(changed, PositionStore(pool, stream.name, 0), DURABLE_GROUP).look_after_stream(client)
+        await StreamMaintenance(changed, PositionStore(pool, stream.name, 0), DURABLE_GROUP).maintain_stream(client)
 
 
 async def test_a_position_is_kept_with_all_that_was_measured(stream: Stream) -> None:
@@ -57,7 +57,7 @@ async def test_ten_thousand_malformed_records_are_parked_with_their_reason_and_h
 
     assert await burst(stream) == Written(new=1, rejected=10_000)
 
-    reasons = dict(stream.query("SELECT reason, count(*) FROM live.rejected_records DURABLE_GROUP BY 1"))
+    reasons = dict(stream.query("SELECT reason, count(*) FROM live.rejected_records GROUP BY 1"))
     assert {reason.partition(":")[0]: count for reason, count in reasons.items()} == {"payload": 9_999, "device_id": 1}
     ((kept,),) = stream.query("SELECT fields FROM live.rejected_records WHERE reason LIKE 'device_id%%'")
     assert kept == b'{"nothing":"\\\\xff\\u0000"}'
@@ -82,7 +82,7 @@ async def test_days_beyond_the_retention_are_dropped_whole(stream: Stream) -> No
     stream.add(*(record(at=now - timedelta(days=days)) for days in range(5)))
     await burst(stream)
     async with stream.database.pool_async(Role.WRITER, size=1) as pool:
-        await PositionStore(pool, stream.name, retention_days=2).tidy(now)
+        await PositionStore(pool, stream.name, retention_days=2).maintain_partitions(now)
 
     ((oldest,),) = stream.query("SELECT min(ts) FROM live.positions")
     assert oldest.date() == (now - timedelta(days=2)).date()
@@ -92,7 +92,7 @@ async def test_days_beyond_the_retention_are_dropped_whole(stream: Stream) -> No
 async def test_a_partition_that_somebody_dropped_is_made_again(stream: Stream) -> None:
     async with stream.database.pool_async(Role.WRITER, size=1) as pool:
         store = PositionStore(pool, stream.name, 0)
-        await store.tidy(datetime.now(UTC))
+        await store.maintain_partitions(datetime.now(UTC))
         with stream.database.connect(Role.OWNER) as connection:
             connection.execute("SELECT live.drop_position_days(current_date + 2)")
         fields = {name.encode(): str(value).encode() for name, value in record().items()}

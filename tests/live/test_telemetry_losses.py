@@ -9,7 +9,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.live.redis_stream import DURABLE_GROUP
 from clientmgr.local.embedded.server import free_port
 from streaming.live.telemetry.losses import StreamLosses
-from streaming.live.telemetry.maintenance import StreamUpkeep
+from streaming.live.telemetry.maintenance import StreamMaintenance
 from streaming.live.telemetry.store import PositionStore, Written
 from streaming.live.telemetry.writer import write_until_stopped
 from tests.live.serving import until
@@ -95,7 +95,8 @@ async def test_the_stream_is_looked_after_while_the_database_is_away(stream: Str
         return bool(stream.client.xlen(stream.name) < 500)
 
     async with away.pool_async(Role.WRITER, size=1, timeout_s=0.2) as pool, asyncio.TaskGroup() as tasks:
-        tasks.create_task(StreamUpkeep(stream.settings, PositionStore(pool, stream.name, 0), DURABLE_GROUP).run(stop))
+        store = PositionStore(pool, stream.name, 0)
+        tasks.create_task(StreamMaintenance(stream.settings, store, DURABLE_GROUP).run(stop))
         try:
             await until(trimmed, "the stream is trimmed", within_s=10)
         finally:

@@ -10,8 +10,8 @@ import clientmgr.broker.metrics as broker
 import clientmgr.operations.system_metrics as system
 import clientmgr.sending.metrics as device_mapper
 import clientmgr_dashboard.metrics as dashboard
-import streaming.live.broadcast.metrics as broadcast
-import streaming.live.telemetry.metrics as telemetry
+import streaming.live.broadcast.broadcast_metrics as broadcast
+import streaming.live.telemetry.telemetry_metrics as telemetry
 
 Collector: TypeAlias = Counter | Gauge | Histogram
 

@@ -1,1 +1,1 @@
-"""The legacy store of devices, DynamoDB: read only, and on its way out."""
+"""DynamoDB, the legacy store of devices. We only read it, until customers no longer need it."""

@@ -1,6 +1,6 @@
-"""How the legacy store is reached: clients of DynamoDB, for queries and for scans. No credentials are kept here.
+"""Makes clients of DynamoDB, the legacy store, for queries and for scans. No credentials are kept here.
 
-AWS's client finds those where it is made, so that what is handed to another process names a place and nothing secret.
+AWS's client finds its credentials where it is made. So an access can be passed to another process without a secret.
 """
 
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from typing import Any
 from clientmgr.base.settings import Settings
 
 REGION_OF_A_STAND_IN = "us-east-1"
-"""Anything will do, but the client wants one."""
+"""The client needs a region, but a stand-in accepts any."""
 
 
 @dataclass(frozen=True)
 class DynamoDbAccess:
-    """Where the table of devices is, and how patiently it is asked."""
+    """Where the table of devices is, with the limits of a request."""
 
     table: str
     endpoint: str = ""
     timeout_s: float = 5.0
     attempts: int = 3
-    """Of one request, with AWS's backoff between them."""
+    """Attempts of one request, with AWS's backoff between them."""
     connections: int = 1
 
     @classmethod
@@ -29,7 +29,7 @@ class DynamoDbAccess:
         return cls(settings.dynamodb_devices_table, settings.dynamodb_endpoint, timeout_s, attempts, connections)
 
     def client(self) -> Any:
-        # They take most of a second to import, and whoever reads PostgreSQL alone needs neither.
+        # Imported late: they take most of a second, and processes that read only PostgreSQL need neither.
         import boto3
         from botocore.config import Config
 

@@ -1,8 +1,8 @@
-"""`DeviceManager`: the devices of a contact from the legacy store, DynamoDB. Read only.
+"""`DeviceManager` finds the devices of a contact in DynamoDB, the legacy store. It only reads.
 
-boto3 knows no asyncio: queries run in threads, as many at once as DYNAMODB_CONCURRENCY says. What AWS asks to be tried
-again is tried a few times here; beyond that the error is the caller's, and `clientmgr.errors` calls it transient. A
-table that throttles is asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
+boto3 does not support asyncio, so queries run in threads: at most DYNAMODB_CONCURRENCY at once. A query that AWS asks
+us to repeat is tried a few times. After that the caller gets the error, which `clientmgr.base.errors` classifies as
+transient. A table that throttles is asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
 """
 
 import asyncio
@@ -28,30 +28,30 @@ from clientmgr.devices.legacy.throttling import Answer, KeptAnswers, Pace
 log = get_logger(__name__)
 
 ATTEMPTS = 3
-"""Of one query. Being throttled is not one: that costs time, not attempts."""
+"""Attempts of one query. A throttled query does not count as an attempt: it costs time instead."""
 PAUSE_S = 0.05
-"""Before the second attempt, and twice as long before the third; at random up to this."""
+"""The longest random pause before the second attempt. It doubles before the third."""
 KEPT_S = 300.0
-"""Longer than a message waits to come again."""
+"""Longer than a message waits for its next attempt."""
 MOST_KEPT = 100_000
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What the store said, which may not be all that it was asked."""
+    """The answers of the store, which may be incomplete."""
 
     devices: DevicesByContact
     unanswered: frozenset[int] = frozenset()
     failure: Exception | None = None
-    """Why these are not answered."""
+    """Why some are unanswered."""
 
 
 class DeviceManager:
-    """The client is made by the first query: whoever never asks needs neither credentials nor a region.
+    """The first query makes the client: a process that never asks needs neither credentials nor a region.
 
-    What was answered while the store had trouble is kept for a few minutes: whoever could not be told all, and comes
-    again, needs only the rest. Else a message with more contacts than a throttling table answers in time would never
-    be done.
+    Answers that came while the store had trouble are kept for a few minutes. A message that could not be answered
+    completely then needs only the rest at its next attempt. Otherwise a message with more contacts than a throttling
+    table answers in time would never finish.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -63,14 +63,14 @@ class DeviceManager:
     async def find_by_contact_key(
         self, customer_id: CustomerId, application_code: str, contact_id: int
     ) -> list[ContactDevice]:
-        """The devices of one contact in an application, in the order of their client ids."""
+        """The devices of one contact in an application, ordered by client id."""
         found = await self.find_by_contact_keys(customer_id, application_code, [contact_id])
         return found.get(contact_id, [])
 
     async def find_by_contact_keys(
         self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int]
     ) -> DevicesByContact:
-        """The same for many contacts, a query each: all of them, or the error."""
+        """The same for many contacts, with a query for each. Returns all of them or raises the error."""
         answers = await self.ask(customer_id, application_code, contact_ids)
         if answers.failure is not None:
             raise answers.failure
@@ -79,10 +79,10 @@ class DeviceManager:
     async def ask(
         self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int], *, waited_s: float = 0.0
     ) -> Answers:
-        """The same, and where something failed what was answered until then.
+        """The same, but after a failure it returns what was answered until then.
 
-        The first query that fails ends it: what still waits is not asked. One that is throttled does not, until the
-        patience is at an end, of which the caller has used up `waited_s`.
+        The first failing query ends the work: contacts that still wait are not asked for. A throttled query does not
+        end it before DYNAMODB_PATIENCE_MS is over, of which the caller has used up `waited_s` already.
         """
         known = self._kept.find(customer_id, application_code, contact_ids)
         fresh: dict[int, Answer] = {}
@@ -96,7 +96,7 @@ class DeviceManager:
         failure: Exception | None = None
         try:
             await asyncio.gather(*asking)
-        except Exception as error:  # noqa: BLE001  # it is the answer
+        except Exception as error:  # noqa: BLE001  # returned as `failure`
             failure = error
         finally:
             for one in asking:
@@ -120,7 +120,7 @@ class DeviceManager:
         answered: dict[int, Answer],
         until: float,
     ) -> None:
-        """Ask for one contact after the other, with others who do the same, while there are any and there is time."""
+        """Ask for one contact after the other while some wait and time is left. Several of these share the work."""
         while waiting:
             turn = await self._pace.turn(until)
             if not waiting or (self._pace.is_slow and turn >= until):
@@ -132,7 +132,7 @@ class DeviceManager:
                 if not is_throttling(error):
                     raise
                 if not self._pace.is_slow:
-                    log.warning("DynamoDB throttles: it is asked more slowly", error=str(error))
+                    log.warning("DynamoDB throttles, asking more slowly", error=str(error))
                 self._pace.throttled(turn)
                 waiting.appendleft(contact_id)
             else:
@@ -150,14 +150,14 @@ class DeviceManager:
         return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
 
     def close(self) -> None:
-        """Lets go of the threads. What is under way ends with its time limit."""
+        """Release the threads. Running queries end by their time limit."""
         self._threads.shutdown(wait=False, cancel_futures=True)
         if "_client" in self.__dict__:
             self._client.close()
 
     @functools.cached_property
     def _client(self) -> Any:
-        # One attempt: we try again ourselves, and would not be told of being throttled before AWS's client gave up.
+        # One attempt: we retry ourselves. With more, AWS's client would hide throttling from us until it gives up.
         concurrency = self._settings.dynamodb_concurrency
         return DynamoDbAccess.from_settings(self._settings, attempts=1, connections=concurrency).client()
 
@@ -175,7 +175,7 @@ class DeviceManager:
         while True:
             page = self._client.query(**request)
             found = [device_of(contact_id, prefix, item) for item in page["Items"]]
-            # One that could never have registered with us: no topic or table of ours can hold its id.
+            # Skip devices that could never have registered: none of our topics and tables can hold their ids.
             devices += [device for device in found if is_identifier(device.client_id)]
             if "LastEvaluatedKey" not in page:
                 return devices

@@ -1,7 +1,7 @@
-"""What it takes to get on with a store that throttles: a pace that it keeps up with, and answers that are not lost.
+"""How to work with a store that throttles: a pace that it can keep up with, and a memory for its answers.
 
-botocore's "adaptive" mode keeps a pace too, but waits for it in the threads that ask: one that waits can't be told to
-stop, neither when a batch has no more time nor when the process is to end. No I/O here, and no knowledge of the store.
+botocore's "adaptive" mode keeps a pace too, but it waits inside the threads that ask. Such a thread can't be stopped,
+neither when a batch runs out of time nor when the process ends. There is no I/O here and no knowledge of the store.
 """
 
 import asyncio
@@ -13,15 +13,15 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.devices.contact_devices import ContactDevice
 
 SHORTEST_INTERVAL_S, FIRST_INTERVAL_S, LONGEST_INTERVAL_S = 0.005, 0.02, 0.1
-"""Below the shortest the next query goes at once. The first is well above, or a single answer would end it again."""
+"""Below the shortest interval there is no pause. Start well above it: otherwise one answer would end the slow pace."""
 SLOWER, FASTER = 2.0, 0.98
-"""Twice as slow when throttled; that is made up for by some thirty answers."""
+"""The interval doubles when throttled. Some thirty answers bring it back."""
 
 Clock = Callable[[], float]
 
 
 class Pace:
-    """How soon after a query the next may go: at once, until the store throttles."""
+    """The pause between two queries. There is none until the store throttles."""
 
     def __init__(
         self, clock: Clock = time.monotonic, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
@@ -37,22 +37,22 @@ class Pace:
         return self.interval_s > 0.0
 
     async def turn(self, until: float) -> float:
-        """Wait until a query may go, but no longer than until then; returns when that was."""
+        """Wait until the next query may start, but not beyond `until`. Returns the time of its start."""
         if self.is_slow:
-            # One at a time: those behind wait as long as is right when it is theirs.
+            # One at a time: each waits by the interval that holds when its turn comes.
             async with self._turns:
                 await self._sleep(max(0.0, min(self._last_turn + self.interval_s, until) - self._clock()))
                 self._last_turn = self._clock()
         return self._clock()
 
     def throttled(self, turn: float) -> None:
-        """The query of this turn was. Those that went before we slowed down last say nothing of the pace since."""
+        """The query of this turn was throttled. Queries from before the last slow-down do not count against it."""
         if turn >= self._slowed_at:
             self._slowed_at = self._clock()
             self.interval_s = min(LONGEST_INTERVAL_S, self.interval_s * SLOWER) if self.is_slow else FIRST_INTERVAL_S
 
     def answered(self) -> None:
-        """A query was: the next may go a little sooner."""
+        """A query was answered: the next may start a little sooner."""
         self.interval_s *= FASTER
         if self.interval_s < SHORTEST_INTERVAL_S:
             self.interval_s = 0.0
@@ -62,14 +62,14 @@ Answer = list[ContactDevice]
 
 
 class KeptAnswers:
-    """Contacts' devices as a store last told them, for whoever has to ask for the same again before they are old."""
+    """Keeps the answers of a store for a while, for messages that need the same contacts at their next attempt."""
 
     def __init__(self, *, seconds: float, most: int, clock: Clock = time.monotonic) -> None:
         self._seconds = seconds
         self._most = most
         self._clock = clock
         self._answers: dict[tuple[CustomerId, str, int], tuple[float, Answer]] = {}
-        """With when each is old. In the order in which they were told, which is also that of their ends."""
+        """Each with the time when it expires. The order of insertion is also the order of expiry."""
 
     def keep(self, customer_id: CustomerId, application_code: str, answers: Mapping[int, Answer]) -> None:
         old_at = self._clock() + self._seconds

@@ -1,1 +1,1 @@
-"""Live broadcast: positions from a Redis stream to whoever watches their event over a WebSocket. See docs/live.md."""
+"""Live broadcast: sends positions from a Redis stream to WebSocket clients that watch an event. See docs/live.md."""

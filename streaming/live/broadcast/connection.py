@@ -1,4 +1,4 @@
-"""One connection: handshake, messages in, limits, and how it ends. websockets parses; every write is ours."""
+"""One connection: handshake, incoming messages, limits, and its end. websockets parses; we do every write."""
 
 import asyncio
 import logging
@@ -15,31 +15,30 @@ from websockets.server import ServerProtocol
 from clientmgr.base.logs import get_logger
 from clientmgr.live.tokens import EVERYTHING, Grant
 from streaming.live.broadcast import commands, http
+from streaming.live.broadcast.broadcast_metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
 from streaming.live.broadcast.frames import PING
 from streaming.live.broadcast.hub import Hub
-from streaming.live.broadcast.metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
-from streaming.live.broadcast.outbox import Outbox
-from streaming.live.broadcast.send_ring import UNKNOWN
-from streaming.live.broadcast.topics import Topic, TopicBatch
+from streaming.live.broadcast.sending.outbox import Outbox
+from streaming.live.broadcast.subscriptions import Topic
 
 log = get_logger(__name__)
 _quiet = logging.getLogger("websockets.live")
-_quiet.setLevel(logging.WARNING)  # it would tell of every connection
+_quiet.setLevel(logging.WARNING)  # at INFO it logs every connection
 
 WEBSOCKET_PATH = "/ws"
 HANDSHAKE_WITHIN_S = 10.0
 TOKEN_WITHIN_S = 10.0
 ABORT_AFTER_S = 1.0
 SPARE_CONNECTIONS = 128
-"""Beyond LIVE_WS_MAX_CONNECTIONS: for plain HTTP, and for those who are told that there are too many already. Whoever
-comes after them is cut off unheard, or connections that never say anything would take every open file there is.
+"""Beyond LIVE_WS_MAX_CONNECTIONS, for plain HTTP and for clients that get the answer "too many connections". Any
+further connection is cut off at once: otherwise silent connections could use up all open files.
 """
 LARGEST_FRAME = 65_536
-"""Beyond LIVE_WS_MAX_FRAME_BYTES a client gets an error; beyond this it is closed with 1009, unread."""
+"""A message above LIVE_WS_MAX_FRAME_BYTES gets an error. One above this is not read: it is closed with 1009."""
 
 
 class Connection(asyncio.Protocol):
-    """Made for each connection that is accepted."""
+    """The server makes one for each accepted connection."""
 
     outbox: Outbox
     _transport: asyncio.Transport
@@ -47,13 +46,12 @@ class Connection(asyncio.Protocol):
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self._protocol = ServerProtocol(max_size=LARGEST_FRAME, logger=_quiet)
-        self._text: bytearray | None = None  # what has come of a message in fragments; websockets limits its size
+        self._text: bytearray | None = None  # the fragments of a message so far; websockets limits their size
         self._closing = False
         self._abort: asyncio.TimerHandle | None = None
         self._opened_at = self._heard_at = self._pinged_at = hub.loop.time()
         self.grant: Grant | None = None
         self.subscriptions: dict[str, Topic] = {}
-        self._together_in: Topic | None = None
 
     # asyncio.Protocol
 
@@ -65,7 +63,7 @@ class Connection(asyncio.Protocol):
             hub.settings.live_ws_backpressure_threshold_bytes,
             CONFLATED.labels(hub.instance),
             too_slow=lambda: self.drop("threshold"),
-            set_apart=self.set_apart,
+            set_apart=self._set_apart,
             clock=hub.loop.time,
         )
         hub.transports.add(self)
@@ -73,7 +71,7 @@ class Connection(asyncio.Protocol):
         if len(hub.transports) > hub.settings.live_ws_max_connections + SPARE_CONNECTIONS:
             REFUSED.labels(CloseCode.ABNORMAL_CLOSURE).inc()
             self._closing = True
-            self._cut_off()
+            self.cut_off()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
@@ -107,48 +105,40 @@ class Connection(asyncio.Protocol):
     # For commands
 
     def subscribe(self, event: str) -> Topic:
-        self.set_apart()
+        self._set_apart()
         topic = self.subscriptions[event] = self._hub.topics.subscribe(event, self)
         return topic
 
     def unsubscribe(self, event: str) -> None:
         if self.subscriptions.pop(event, None) is not None:
-            self.set_apart()
+            self._set_apart()
             self._hub.topics.unsubscribe(event, self)
             self.outbox.forget(event)
 
-    # For the fan-out
+    # For the sender
 
-    @property
-    def can_be_sent_to_together(self) -> bool:
-        """With the other subscribers of its only topic, past its outbox."""
-        return len(self.subscriptions) == 1 and self.outbox.idle
+    def descriptor(self) -> int:
+        return cast(int, self._transport.get_extra_info("socket").fileno())
 
-    def send_together(self, topic: Topic) -> None:
-        self._together_in = topic
-        topic.send_together(self, self._transport.get_extra_info("socket").fileno())
+    def cut_off(self) -> None:
+        """At once, and drop what the kernel holds for the client: it would try to deliver that for minutes."""
+        own_socket = self._transport.get_extra_info("socket")
+        if own_socket is not None and not self._transport.is_closing():
+            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._transport.abort()
 
-    def send_rest(self, batch: TopicBatch, taken: int) -> None:
-        """What the socket did not take of positions that were sent together."""
-        if taken == UNKNOWN:
-            self._cut_off()
-        else:
-            self.outbox.send_rest(batch, taken)
-
-    def set_apart(self) -> None:
-        if self._together_in is not None:
-            self._together_in.set_apart(self)
-            self._together_in = None
+    def _set_apart(self) -> None:
+        self._hub.sender.set_apart(self)
 
     # How it ends
 
     def refuse(self, code: int, reason: str) -> None:
-        """A client that may not be here: it learns why."""
+        """Close a client that may not be here, and tell it why."""
         REFUSED.labels(code).inc()
         self.close(code, reason)
 
     def drop(self, reason: str) -> None:
-        """A client that is too slow. What waits for it is dropped, or the close frame would wait behind it."""
+        """Close a client that is too slow. What waits for it is dropped: the close frame would wait behind it."""
         if self._closing:
             return
         DROPPED.labels(self._hub.instance, reason).inc()
@@ -161,7 +151,7 @@ class Connection(asyncio.Protocol):
         self.close(CloseCode.POLICY_VIOLATION, "too slow")
 
     def close(self, code: int, reason: str) -> None:
-        """Say so, and hang up within a second whether the client answers or not."""
+        """Send a close frame, and hang up within a second whether the client answers or not."""
         if self._closing:
             return
         self._closing = True
@@ -169,17 +159,10 @@ class Connection(asyncio.Protocol):
         if self._protocol.state is OPEN:
             self._protocol.send_close(code, reason)
         self._flush()
-        self._abort = self._hub.loop.call_later(ABORT_AFTER_S, self._cut_off)
+        self._abort = self._hub.loop.call_later(ABORT_AFTER_S, self.cut_off)
 
-    def _cut_off(self) -> None:
-        """At once, with what the kernel holds for the client: it would try to deliver that for minutes."""
-        own_socket = self._transport.get_extra_info("socket")
-        if own_socket is not None and not self._transport.is_closing():
-            own_socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self._transport.abort()
-
-    def look(self, now: float, wall_clock: float) -> None:
-        """Now and then: is it still there, does it take what it is sent, may it still see it?"""
+    def check(self, now: float, wall_clock: float) -> None:
+        """Called now and then. Is the client still there, does it read what it gets, may it still see it?"""
         settings = self._hub.settings
         ping_interval = settings.live_ws_ping_interval_ms / 1000
         self.outbox.check()
@@ -187,7 +170,7 @@ class Connection(asyncio.Protocol):
             return
         if self not in self._hub.watchers:
             if now - self._opened_at > HANDSHAKE_WITHIN_S:
-                self._cut_off()
+                self.cut_off()
         elif self.grant is None:
             if now - self._opened_at > TOKEN_WITHIN_S:
                 self.refuse(commands.UNAUTHENTICATED, "no token came")
@@ -196,15 +179,15 @@ class Connection(asyncio.Protocol):
         elif self.outbox.stalled_for() * 1000 > settings.live_ws_stall_timeout_ms:
             self.drop("stalled")
         elif self.outbox.slow:
-            self._heard_at = now  # a ping would wait behind what it takes so long for
+            self._heard_at = now  # a ping would only wait behind what is unsent
         elif now - self._heard_at > ping_interval:
             if self._pinged_at <= self._heard_at:
                 self._pinged_at = now
                 self.outbox.write(PING)
             elif now - self._pinged_at > ping_interval:
-                self._cut_off()
+                self.cut_off()
 
-    # What comes in
+    # Incoming
 
     def _begin(self, request: Request) -> None:
         path, _, query = request.path.partition("?")
@@ -228,7 +211,7 @@ class Connection(asyncio.Protocol):
         elif hub.settings.live_auth == "off":
             self.grant = EVERYTHING
         elif token:
-            commands.authenticate(hub, self, token, tell=False)
+            commands.authenticate(hub, self, token, answer=False)
 
     def _take(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
@@ -236,17 +219,17 @@ class Connection(asyncio.Protocol):
         elif frame.opcode is Opcode.CONT and self._text is not None:
             self._text += frame.data
         elif frame.opcode is Opcode.BINARY:
-            commands.refuse(self, "bad_json", "a message is text")
+            commands.answer_error(self, "bad_json", "a message is text")
             return
         else:
-            # Pings and closes are answered already, pongs count as a sign of life; the rest of a binary message.
+            # websockets has answered pings and closes, a pong is a sign of life, and a binary message was refused.
             return
         if frame.fin:
             text, self._text = bytes(self._text), None
             commands.handle(self._hub, self, text)
 
     def _flush(self) -> None:
-        """Write what the protocol has to say: handshake, pongs, closes."""
+        """Write what the protocol wants to send: handshake, pongs, closes."""
         for data in self._protocol.data_to_send():
             if data:
                 self.outbox.write(data)
@@ -255,7 +238,7 @@ class Connection(asyncio.Protocol):
                 self._leave()
                 self._transport.close()
                 if self._abort is None:
-                    self._abort = self._hub.loop.call_later(HANDSHAKE_WITHIN_S, self._cut_off)
+                    self._abort = self._hub.loop.call_later(HANDSHAKE_WITHIN_S, self.cut_off)
         if not self._closing:
             self.outbox.check()
 
@@ -268,14 +251,14 @@ class Connection(asyncio.Protocol):
 
 
 def origin_is_allowed(request: Request, allowed: str) -> bool:
-    """Whether the page that connects, if it is one, was served by us or is on the list."""
+    """Whether the page that connects, if it is a page, was served by us or is on the list."""
     origin = request.headers.get("Origin")
     if origin is None:
-        return True  # browsers always send it
+        return True  # not a page: browsers always send it
     others = {other.strip().rstrip("/") for other in allowed.split(",")}
     if "*" in others or origin in others:
         return True
     try:
         return urlsplit(origin).netloc == request.headers.get("Host")
     except ValueError:
-        return False  # no address at all
+        return False  # not an address

@@ -1,54 +1,44 @@
-"""From a batch of records to bytes on their way: frames built once per topic, one write per connection and batch.
+"""Turns a batch of records into frames, built once per topic, and sends them: one write per connection and batch.
 
-Nothing here ever waits. Who is slow keeps its frames in its own outbox.
+Nothing here ever waits. The frames of a slow connection wait in its outbox.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.logs import get_logger
 from clientmgr.live.redis_stream import Entry
+from streaming.live.broadcast.broadcast_metrics import FANOUT, FIX_AGE, LAG, MALFORMED, ORPHANS, RECORDS
 from streaming.live.broadcast.frames import position_frame
 from streaming.live.broadcast.last_positions import LastPositions
-from streaming.live.broadcast.metrics import FANOUT, FIX_AGE, LAG, MALFORMED, ORPHANS, RECORDS
 from streaming.live.broadcast.participants import Participants
-from streaming.live.broadcast.send_ring import WORTH_IT_FROM, SendRing
-from streaming.live.broadcast.topics import Topic, TopicBatch, TopicRegistry
+from streaming.live.broadcast.sending.frame_batch import FrameBatch
+from streaming.live.broadcast.sending.interface import WatchesSeveral
+from streaming.live.broadcast.subscriptions import Topic, TopicRegistry
 from streaming.live.records import decode_record
-
-if TYPE_CHECKING:
-    from streaming.live.broadcast.connection import Connection
 
 log = get_logger(__name__)
 
 
 class Fanout:
-    """One instance's way from the stream to its connections."""
+    """Sends what one instance reads from the stream to its connections."""
 
     def __init__(
-        self,
-        instance: str,
-        participants: Participants,
-        topics: TopicRegistry,
-        last_positions: LastPositions,
-        ring: SendRing | None = None,
+        self, instance: str, participants: Participants, topics: TopicRegistry, last_positions: LastPositions
     ) -> None:
-        """`ring`: to send to many at once; without one, to each by itself."""
         self._participants = participants
         self._topics = topics
         self._last_positions = last_positions
-        self._ring = ring
         self._records = RECORDS.labels(instance)
         self._frames = FANOUT.labels(instance)
         self._orphans = ORPHANS.labels(instance)
         self._malformed = MALFORMED.labels(instance)
 
     def broadcast(self, entries: Sequence[Entry]) -> None:
-        """Send a batch to whoever watches."""
-        batches: dict[str, TopicBatch] = {}
+        """Send a batch to everybody who watches one of its devices' events."""
+        batches: dict[Topic, FrameBatch] = {}
         sent: list[tuple[int, int]] = []
         orphans = malformed = 0
         now = datetime.now(UTC)
@@ -71,9 +61,9 @@ class Fanout:
                 topic = self._topics.get(event)
                 if topic is not None:
                     watched = True
-                    batch = batches.get(event)
+                    batch = batches.get(topic)
                     if batch is None:
-                        batch = batches[event] = TopicBatch(topic)
+                        batch = batches[topic] = FrameBatch(event)
                     batch.add(device_id, ts, position_frame(topic.position_start, body))
             if watched:
                 sent.append((int(entry_id.partition(b"-")[0]), ts))
@@ -83,48 +73,23 @@ class Fanout:
         if malformed:
             self._malformed.inc(malformed)
         if batches:
-            self._send(list(batches.values()))
+            self._send(batches)
             self._measure(sent)
 
-    def _send(self, batches: Sequence[TopicBatch]) -> None:
-        several: dict[Connection, list[TopicBatch]] = {}
+    def _send(self, batches: Mapping[Topic, FrameBatch]) -> None:
+        several: WatchesSeveral = {}
         frames = 0
-        for batch in batches:
+        for topic, batch in batches.items():
             batch.join()
-            topic = batch.topic
-            frames += len(batch.frames) * len(topic)
-            if self._ring is not None and len(topic) >= WORTH_IT_FROM:
-                _bring_together(topic)
-            # A copy: a connection that is dropped for being slow leaves its topics at once.
-            for connection in list(topic.others):
-                if len(connection.subscriptions) == 1:
-                    connection.outbox.send(batch)
-                else:
-                    several.setdefault(connection, []).append(batch)
-            if self._ring is not None and len(topic.together):
-                for connection, taken in self._ring.send(topic.together, batch.joined):
-                    connection.send_rest(batch, taken)
-        for connection, of_connection in several.items():
-            connection.outbox.send_several(of_connection)
+            frames += len(batch.frames) * len(topic.audience)
+            topic.audience.send(batch, several)
+        for subscriber, of_subscriber in several.items():
+            subscriber.outbox.send_several(of_subscriber)
         self._frames.inc(frames)
-        if self._ring is not None and not self._ring.working:
-            log.warning("io_uring does not work any more: sending to each connection by itself")
-            self._do_without_ring()
-
-    def _do_without_ring(self) -> None:
-        self._ring = None
-        for topic in self._topics:
-            for connection in list(topic.together):
-                connection.set_apart()
 
     def _measure(self, sent: Sequence[tuple[int, int]]) -> None:
         now_ms = time.time() * 1000
         for added_ms, fixed_ms in sent:
-            # Redis has a clock of its own: a little ahead of ours, it is not ahead of time.
+            # The clock of Redis may be a little ahead of ours: a lag is never negative.
             LAG.observe(max(0.0, now_ms - added_ms))
             FIX_AGE.observe(max(0.0, now_ms - fixed_ms))
-
-
-def _bring_together(topic: Topic) -> None:
-    for connection in [other for other in topic.others if other.can_be_sent_to_together]:
-        connection.send_together(topic)

@@ -1,4 +1,4 @@
-"""What goes over the wire to a subscriber: JSON in server frames, put together once and sent to many."""
+"""The WebSocket frames for subscribers: JSON text, built once and sent to many."""
 
 import msgspec
 
@@ -11,7 +11,7 @@ _encoder = msgspec.json.Encoder()
 
 
 def text_frame(payload: bytes) -> bytes:
-    """An unfragmented text frame as servers send it: unmasked (RFC 6455, 5.2)."""
+    """A text frame in one piece and unmasked, as servers send it (RFC 6455, 5.2)."""
     return _text_header(len(payload)) + payload
 
 
@@ -40,7 +40,7 @@ def error_frame(code: str, message: str) -> bytes:
 
 
 def position_start(topic: str) -> bytes:
-    """The beginning of every position of a topic; the body without its opening brace follows."""
+    """How every position of a topic begins. The body follows, without its opening brace."""
     return b'{"type":"position","topic":%b,' % _encoder.encode(topic)
 
 
@@ -55,7 +55,7 @@ def subscribed_frame(topic: str, start: bytes, bodies: list[bytes]) -> bytes:
 
 
 def event_of(topic: str) -> str | None:
-    """The event that a topic's name stands for; None: it is no topic of ours."""
+    """The event of a topic. None: this is not a topic's name."""
     event = topic.removeprefix(TOPIC_PREFIX)
     if event == topic or not 0 < len(event) <= MAX_ID_LENGTH or not event.isprintable():
         return None

@@ -1,4 +1,4 @@
-"""What the port answers besides WebSockets: the page, metrics and health."""
+"""Plain HTTP on the WebSocket port: the page, metrics and health."""
 
 import functools
 from importlib.resources import files
@@ -19,7 +19,7 @@ _PAGE: Final = {
     "/live/live.js": ("live.js", "text/javascript; charset=utf-8"),
     "/live/map.js": ("map.js", "text/javascript; charset=utf-8"),
 }
-# The page needs nothing from anywhere else, and is to be shown in no other page's frame but the dashboard's.
+# The page loads nothing from elsewhere. Only the dashboard may show it in a frame.
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors"
@@ -46,7 +46,7 @@ def answer(hub: Hub, request: Request, path: str) -> Response:
 
 
 def dashboard_origins(settings: Settings) -> list[str]:
-    """Where a browser may see the dashboard, in one of whose pages ours is shown."""
+    """The origins of the dashboard, which shows the page in a frame."""
     if settings.dashboard_url:
         return [settings.dashboard_url]
     host, port = settings.dashboard_host, settings.dashboard_port

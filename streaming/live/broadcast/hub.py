@@ -3,15 +3,23 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from clientmgr.base.settings import Settings
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
-from streaming.live.broadcast.topics import TopicRegistry
+from streaming.live.broadcast.sending.interface import Sender
+from streaming.live.broadcast.subscriptions import TopicRegistry
 
-if TYPE_CHECKING:
-    from streaming.live.broadcast.connection import Connection
+
+class OpenConnection(Protocol):
+    """A connection, as far as the instance that serves it knows it."""
+
+    def check(self, now: float, wall_clock: float) -> None:
+        """Close it if it is silent, slow or no longer allowed to watch."""
+
+    def close(self, code: int, reason: str) -> None:
+        """Send a close frame, and hang up within a second whether the client answers or not."""
 
 
 @dataclass
@@ -22,14 +30,15 @@ class Hub:
     instance: str
     token_key: bytes
     participants: Participants
+    sender: Sender
     topics: TopicRegistry
     last_positions: LastPositions
     problem: Callable[[], str]
     """What is wrong with the instance, in a few words; empty: nothing."""
     loop: asyncio.AbstractEventLoop
-    transports: "set[Connection]" = field(default_factory=set)
+    transports: set[OpenConnection] = field(default_factory=set)
     """Everything that is connected, plain HTTP too."""
-    watchers: "set[Connection]" = field(default_factory=set)
+    watchers: set[OpenConnection] = field(default_factory=set)
     """Those that speak WebSocket."""
     everybody_left: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set whenever the last of them has gone."""
+    """Set whenever the last connection has ended."""

@@ -1,4 +1,4 @@
-"""The last known position of each device: in memory for snapshots, in Redis so that a restart does not forget it."""
+"""The last known position of each device: in memory for snapshots, in Redis to survive a restart."""
 
 import time
 from collections.abc import Iterable
@@ -20,10 +20,10 @@ _decoder = msgspec.json.Decoder(_Timed)
 
 
 class LastPositions:
-    """By the time of the fix: what a device sends late, from when it was offline, does not count."""
+    """The newest position by the time of its fix: an old fix that a device sends late does not count."""
 
     def __init__(self, stream: str, keep_days: int = 0) -> None:
-        """Those older than `keep_days` are forgotten, in Redis too. 0: none are."""
+        """Positions older than `keep_days` are forgotten, in Redis too. 0: keep all."""
         self._key = f"{stream}:last-positions"
         self._keep_ms = keep_days * 86_400_000
         self._known: dict[str, tuple[int, bytes]] = {}
@@ -36,26 +36,26 @@ class LastPositions:
             self._unsaved.add(device_id)
 
     def bodies(self, device_ids: Iterable[str]) -> list[bytes]:
-        """Those that are known, of the given devices."""
+        """The known positions of the given devices."""
         found = (self._known.get(device_id) for device_id in device_ids)
         return [known[1] for known in found if known is not None]
 
     async def load(self, client: RedisClient) -> None:
-        """Add what other instances, or we before our restart, have saved."""
+        """Add what other instances have saved, or this one before a restart."""
         saved = cast(dict[bytes, bytes], await client.hgetall(self._key))
         for device_id, body in saved.items():
             try:
                 ts = _decoder.decode(body).ts
                 name = device_id.decode()
             except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue  # not by us
+                continue  # somebody else wrote it
             known = self._known.get(name)
             if known is None or known[0] < ts:
                 self._known[name] = (ts, body)
         await self.forget_old(client)
 
     async def forget_old(self, client: RedisClient) -> None:
-        """Drop devices that were not heard of for so long that none of their positions is kept."""
+        """Drop devices whose last position is older than the retention."""
         if not self._keep_ms:
             return
         oldest = time.time() * 1000 - self._keep_ms
@@ -63,17 +63,17 @@ class LastPositions:
         for device_id in old:
             del self._known[device_id]
         self._unsaved.difference_update(old)
-        # One that is back at this moment is saved again: every instance hears of it.
+        # A device that reports again just now is saved again: every instance reads its record.
         for portion in portions(old, FORGET_AT_ONCE):
             await client.hdel(self._key, *portion)
 
     async def save(self, client: RedisClient) -> None:
-        """Write what is new. What can't be written now is written the next time."""
+        """Write what is new. What can't be written now is kept for the next call."""
         if not self._unsaved:
             return
         saving, self._unsaved = self._unsaved, set()
         try:
             await client.hset(self._key, mapping={device_id: self._known[device_id][1] for device_id in saving})
         except BaseException:
-            self._unsaved |= saving & self._known.keys()  # some may be forgotten by now
+            self._unsaved |= saving & self._known.keys()  # some may have been dropped in between
             raise

@@ -1,6 +1,7 @@
-"""Which device takes part in which events: in memory, read anew now and then and whenever the database tells."""
+"""Which device takes part in which events: a map in memory, read again at intervals and after every change."""
 
 import asyncio
+import functools
 import time
 from collections.abc import Mapping, Sequence
 
@@ -9,26 +10,26 @@ import psycopg
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
+from clientmgr.base.notifications import listen
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.live.redis_stream import being_cancelled
+from clientmgr.base.waiting import being_cancelled
+from streaming.live.broadcast.broadcast_metrics import MAP_DEVICES, MAP_FAILURES, MAP_REFRESH, MAP_REFRESHED_AT
 from streaming.live.broadcast.frames import TOPIC_PREFIX
-from streaming.live.broadcast.metrics import MAP_DEVICES, MAP_FAILURES, MAP_REFRESH, MAP_REFRESHED_AT
 
 log = get_logger(__name__)
 
 CHANNEL = "live_participants"
 BETWEEN_REFRESHES_S = 0.2
-"""Many changes in a row are read together."""
-RECONNECT_S = 1.0
+"""Changes in quick succession are read together."""
 ROWS_AT_ONCE = 200
 STATEMENT_TIMEOUT_MS = 20_000
 READ_WITHIN_S = 40.0
-"""Longer than a server needs to tell of its own timeouts: after this nobody is there any more."""
+"""Longer than the server's own timeouts: no answer by then means that there is no server."""
 _QUERIES = named_queries("live/queries/participants.sql")
 
 
 class Event(msgspec.Struct, frozen=True, gc=False):
-    """What a client is told of one."""
+    """An event, as clients see it in the list."""
 
     event: str
     topic: str
@@ -36,7 +37,7 @@ class Event(msgspec.Struct, frozen=True, gc=False):
 
 
 class Participants:
-    """The map. While the database is away it stays as it was."""
+    """The map. While the database is down it stays as it was."""
 
     def __init__(self, database: Database, refresh_every_s: float) -> None:
         self._database = database
@@ -54,13 +55,15 @@ class Participants:
         return self._devices.get(event, ())
 
     def events(self) -> Sequence[Event]:
-        """Every event, by its name."""
+        """All events, sorted by name."""
         return self._listed
 
     async def run(self) -> None:
-        """Keep the map fresh. Cancel it."""
+        """Keep the map fresh until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
+            connect = functools.partial(self._database.connect_async, Role.READER, autocommit=True)
+            # What changed while nobody listened is read when listening begins.
+            tasks.create_task(listen(connect, CHANNEL, lambda _: self._changed.set(), listening=self._changed.set))
             tasks.create_task(self._refresh_for_ever())
 
     async def _refresh_for_ever(self) -> None:
@@ -78,12 +81,12 @@ class Participants:
         started = time.perf_counter()
         try:
             async with asyncio.timeout(READ_WITHIN_S):
-                # In a thread: a large map takes a while to build, and positions must not wait for it.
+                # In a thread, so that positions do not wait while a large map is built.
                 self._events, self._devices, self._listed = await asyncio.to_thread(self._read)
         except (psycopg.Error, OSError) as error:
             MAP_FAILURES.inc()
             reason = str(error).strip() or type(error).__name__
-            log.warning("who takes part could not be read; going by what was known", error=reason)
+            log.warning("the map of devices to events could not be read, keeping the last one", error=reason)
             return
         MAP_REFRESH.observe((time.perf_counter() - started) * 1000)
         MAP_REFRESHED_AT.set_to_current_time()
@@ -97,8 +100,8 @@ class Participants:
         with self._database.connect(Role.READER, autocommit=True) as connection:
             connection.execute(f"SET statement_timeout = {STATEMENT_TIMEOUT_MS}")
             cursor = connection.execute(_QUERIES["events_by_device"])
-            # A few rows at a time: psycopg makes Python values of them in one go, and nobody else runs meanwhile. Most
-            # devices are in the same events as others: they share a tuple, which the garbage collector passes by.
+            # A few rows at a time: psycopg holds the interpreter lock while it converts a portion. Most devices are in
+            # the same events as others: they share a tuple, so that the garbage collector has less to visit.
             while rows := cursor.fetchmany(ROWS_AT_ONCE):
                 for device_id, entered in rows:
                     found = tuple(entered)
@@ -107,15 +110,3 @@ class Participants:
                         devices.setdefault(event, []).append(device_id)
         listed = [Event(event, TOPIC_PREFIX + event, len(entered)) for event, entered in sorted(devices.items())]
         return events, devices, listed
-
-    async def _listen(self) -> None:
-        while not being_cancelled():
-            try:
-                async with await self._database.connect_async(Role.READER, autocommit=True) as connection:
-                    await connection.execute(f"LISTEN {CHANNEL}")
-                    self._changed.set()  # what changed while nobody listened
-                    async for _ in connection.notifies():
-                        self._changed.set()
-            except (psycopg.Error, OSError) as error:
-                log.warning("not told of changes for now; looking now and then instead", error=str(error).strip())
-            await asyncio.sleep(RECONNECT_S)

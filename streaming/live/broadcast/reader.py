@@ -1,4 +1,4 @@
-"""Reads the stream for one instance, in a consumer group of its own, from the newest record on."""
+"""Reads the stream for one instance, in its own consumer group, from the newest record on."""
 
 import asyncio
 import time
@@ -6,37 +6,37 @@ from collections.abc import Callable, Sequence
 
 import redis
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import being_cancelled
 from clientmgr.live.redis_stream import (
     LONGEST_PAUSE_S,
     REDIS_ERRORS,
     Entry,
     RedisClient,
-    being_cancelled,
     open_redis,
 )
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.stream_tail import follow
-from streaming.runtime.failures import backoff_s
 
 log = get_logger(__name__)
 
 STALE_AFTER_S = 10.0
-"""After an outage longer than this, what piled up is no longer live: it is skipped."""
+"""After a longer outage, the records that piled up are no longer live and are skipped."""
 SILENT_AFTER_S = 10.0
-"""Beyond the wait of one read."""
+"""Silence that makes the instance unhealthy, beyond the longest wait of one read."""
 REAP_AFTER_MS = 60_000
-"""A group whose consumers have not asked for anything in this time is a dead instance's: a live one asks again after
-LIVE_BROADCAST_BATCH_BLOCK_MS, at most half of this.
+"""A group whose consumers have asked for nothing in this time belongs to a dead instance. A live instance asks at least
+every LIVE_BROADCAST_BATCH_BLOCK_MS, which is at most half of this.
 """
-UPKEEP_EVERY_S = 1.0
+SAVE_EVERY_S = 1.0
 REAP_EVERY_S = 30.0
 FORGET_EVERY_S = 3600.0
 NEWEST = "$"
 
-# In one step: between the look and the removal its instance might come back. A group without consumers is left alone,
-# somebody may be about to join it; ours are made together with their consumer.
+# A script, so that an instance can't come back between the check and the removal. A group without consumers is left
+# alone: somebody may be about to join it. Ours are created together with their consumer.
 REAP = """
 local reaped = {}
 if redis.call('EXISTS', KEYS[1]) == 0 then return reaped end
@@ -61,7 +61,7 @@ return reaped
 
 
 class StreamReader:
-    """Hands batches to `broadcast`, whatever happens to Redis meanwhile."""
+    """Hands batches to `broadcast`, and survives every outage of Redis."""
 
     def __init__(
         self,
@@ -85,17 +85,17 @@ class StreamReader:
         self.reading = asyncio.Event()
 
     def problem(self) -> str:
-        """Why the instance is not to be called healthy; empty: it is."""
+        """Why the instance is unhealthy; empty: it is healthy."""
         silence_s = time.monotonic() - self._read_at
         if silence_s > self._settings.live_broadcast_batch_block_ms / 1000 + SILENT_AFTER_S:
             return f"nothing could be read from Redis for {silence_s:.0f} s" if self.reading.is_set() else "starting"
         return ""
 
     async def run(self) -> None:
-        """Read until cancelled; then leave nothing behind in Redis."""
+        """Read until cancelled, then remove our group from Redis."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._look_after_redis())
+                tasks.create_task(self._maintain_redis())
                 tasks.create_task(self._read_for_ever())
         finally:
             await self._leave()
@@ -114,23 +114,23 @@ class StreamReader:
                 except REDIS_ERRORS as error:
                     self._failures += 1
                     log.warning("reading the stream failed, trying again", error=str(error), failures=self._failures)
-                    # After a fail-over the old connection may lead to a server that is no longer the one to ask.
+                    # After a fail-over the old connection may lead to a server that is no longer the primary.
                     await client.connection_pool.disconnect()
-                # At once after the first failure: a group that somebody destroyed is no outage.
-                await asyncio.sleep(min(backoff_s(self._failures), LONGEST_PAUSE_S) if self._failures > 1 else 0)
+                # No pause after the first failure: a group that somebody destroyed is not an outage.
+                await asyncio.sleep(backoff_s(self._failures, longest_s=LONGEST_PAUSE_S) if self._failures > 1 else 0)
 
     def _take(self, entries: Sequence[Entry]) -> float:
-        """Hand on what was read. Returns for how many seconds to collect the next."""
+        """Hand on what was read. Returns for how many seconds to collect more before the next batch."""
         self._failures = 0
         self._read_at = time.monotonic()
         if entries:
             self._broadcast(entries)
-        # A full batch: more of them wait already, and a pause after each would be all that we do.
+        # After a full batch there is more to read: a pause would only put us further behind.
         caught_up = len(entries) < self._settings.live_broadcast_batch_size
         return self._settings.live_broadcast_tick_ms / 1000 if caught_up else 0.0
 
     async def _begin(self, client: RedisClient) -> None:
-        """Our group, where we left it; at the stream's end if that was long ago, as it is after a restart."""
+        """Create our group, or go on where it is. After a restart or a long outage, skip to the newest record."""
         async with client.pipeline(transaction=True) as pipeline:
             pipeline.xgroup_create(self._stream, self.group, id=NEWEST, mkstream=True)
             pipeline.xgroup_createconsumer(self._stream, self.group, self._consumer)
@@ -148,9 +148,9 @@ class StreamReader:
             log.info("reading the stream", stream=self._stream, group=self.group)
             self.reading.set()
 
-    async def _look_after_redis(self) -> None:
+    async def _maintain_redis(self) -> None:
         reap_at = 0.0
-        forget_at = time.monotonic() + FORGET_EVERY_S  # the first time it is done on loading
+        forget_at = time.monotonic() + FORGET_EVERY_S  # loading has just done it
         async with open_redis(self._settings) as client:
             while not being_cancelled():
                 try:
@@ -163,7 +163,7 @@ class StreamReader:
                         forget_at = time.monotonic() + FORGET_EVERY_S
                 except REDIS_ERRORS as error:
                     log.warning("last positions are not saved for now", error=str(error))
-                await asyncio.sleep(UPKEEP_EVERY_S)
+                await asyncio.sleep(SAVE_EVERY_S)
 
     async def reap(self, client: RedisClient) -> None:
         """Destroy the groups of instances that are gone."""
@@ -179,4 +179,4 @@ class StreamReader:
                 await self._last_positions.save(client)
                 await client.xgroup_destroy(self._stream, self.group)
         except (*REDIS_ERRORS, TimeoutError) as error:
-            log.info("our group stays behind until another instance removes it", error=str(error))
+            log.info("our group is left behind until another instance removes it", error=str(error))

@@ -1,4 +1,4 @@
-"""A broadcast instance: listener, reader and map, started together and stopped in order."""
+"""A broadcast instance: it starts the map, the reader and the WebSocket server, and stops them in reverse order."""
 
 import asyncio
 import contextlib
@@ -25,90 +25,76 @@ from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
 from streaming.live.broadcast.reader import StreamReader
-from streaming.live.broadcast.send_ring import open_ring
-from streaming.live.broadcast.topics import TopicRegistry
-from streaming.live.telemetry.writer import write_until_stopped
+from streaming.live.broadcast.sending.auto import choose_sender
+from streaming.live.broadcast.subscriptions import TopicRegistry
 
 log = get_logger(__name__)
 
 NAME = "broadcast"
-LOOK_EVERY_S = 1.0
+CHECK_EVERY_S = 1.0
 GOODBYE_WITHIN_S = 2.0
 MAP_WITHIN_S = 5.0
 BACKLOG = 1024
 OTHER_FILES = 128
-"""Redis, PostgreSQL, logs, and whatever libraries open."""
+"""For Redis, PostgreSQL, logs, and what libraries open."""
 SEND_BUFFER = 64 * 1024
-"""Of the kernel, per connection. By default it would take minutes of positions from us for a client that is gone."""
+"""The kernel's buffer of one connection. Its default would take minutes of positions for a client that is gone."""
 UNSENT_IN_KERNEL = 8 * 1024
-"""Beyond what is on its way, the kernel takes so much from us: what waits with us can still be replaced by newer."""
+"""How much the kernel takes beyond what it is transmitting. What waits on our side can still be replaced by newer."""
 
 Ready = Callable[[int], None]
 
 
-def run_broadcast(settings: Settings, *, with_writer: bool = False) -> int:
-    """Run an instance as a process, alone or together with a durable writer."""
-    configure_logging(settings, process="live" if with_writer else NAME)
+def run_broadcast(settings: Settings) -> int:
+    """Run an instance as a process of its own."""
+    configure_logging(settings, process=NAME)
 
     async def main(stop: asyncio.Event) -> None:
         async with serve_metrics(settings):
-            if with_writer:
-                await broadcast_and_write(settings, stop)
-            else:
-                await broadcast_until_stopped(settings, stop)
+            await broadcast_until_stopped(settings, stop)
 
     return run_until_stopped(main)
 
 
-async def broadcast_and_write(settings: Settings, stop: asyncio.Event) -> None:
-    """Both in one process. Told to stop, the WebSockets end first, then the reader, and the durable writer last."""
-    stop_writing = asyncio.Event()
-    async with asyncio.TaskGroup() as tasks:
-        tasks.create_task(write_until_stopped(settings, stop_writing))
-        try:
-            await broadcast_until_stopped(settings, stop)
-        finally:
-            stop_writing.set()
-
-
 async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_ready: Ready = lambda _: None) -> None:
-    """Serve until `stop` is set. `on_ready` is told the port."""
+    """Serve until `stop` is set. `on_ready` is called with the port."""
     loop = asyncio.get_running_loop()
     instance = instance_id(settings)
     participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
-    topics = TopicRegistry(settings.live_topics_warning)
+    sender = choose_sender(io_uring=settings.live_io_uring)
+    topics = TopicRegistry(sender, settings.live_topics_warning)
     last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
-    ring = open_ring() if settings.live_io_uring else None
-    fanout = Fanout(instance, participants, topics, last_positions, ring)
+    fanout = Fanout(instance, participants, topics, last_positions)
     reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
 
     def problem() -> str:
-        return reader.problem() or ("" if participants.loaded.is_set() else "who takes part is not known yet")
+        without_map = "" if participants.loaded.is_set() else "the map of devices to events is not loaded yet"
+        return reader.problem() or without_map
 
-    hub = Hub(settings, instance, token_key(settings), participants, topics, last_positions, problem, loop)
+    hub = Hub(settings, instance, token_key(settings), participants, sender, topics, last_positions, problem, loop)
     if settings.live_auth == "off":
-        log.warning("LIVE_AUTH is off: whoever can connect may watch every event")
-    with _listener(settings) as listener, contextlib.nullcontext() if ring is None else contextlib.closing(ring):
+        log.warning("LIVE_AUTH is off: anybody who can connect may watch every event")
+    with contextlib.closing(sender), _listener(settings) as listener:
         async with _running(participants.run()), _running(reader.run()):
-            # A page that is there before the map would show nothing; a database that is away must not keep us from it.
+            # A page that loads before the map does would be empty. But start without the map if the database is down.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAP_WITHIN_S):
                     await participants.loaded.wait()
                     await reader.reading.wait()
             is_late = bool(problem())
-            async with _serving(hub, listener), _running(_look_after_connections(hub)):
+            async with _serving(hub, listener), _running(_check_connections(hub)):
                 port = listener.getsockname()[1]
                 url = f"http://{in_url(settings.live_ws_host)}:{port}/live"
-                log.info("daemon started", daemon=NAME, instance=instance, url=url, io_uring=ring is not None)
+                log.info("daemon started", daemon=NAME, instance=instance, url=url, sender=sender.name)
                 on_ready(port)
-                async with _running(_tell_once_known(hub, reader)) if is_late else contextlib.nullcontext():
+                async with _running(_send_snapshots_once_known(hub, reader)) if is_late else contextlib.nullcontext():
                     await stop.wait()
     log.info("daemon stopped", daemon=NAME)
 
 
 @contextlib.asynccontextmanager
 async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
-    """Run something meanwhile. Should it fail, so do we."""
+    """Run something at the same time. If it fails, the block fails too."""
     async with asyncio.TaskGroup() as tasks:
         task = tasks.create_task(work)
         yield
@@ -131,19 +117,19 @@ async def _serving(hub: Hub, listener: socket.socket) -> AsyncIterator[None]:
                 await hub.everybody_left.wait()
 
 
-async def _tell_once_known(hub: Hub, reader: StreamReader) -> None:
-    """Whoever subscribed while the database or Redis was away got an empty snapshot."""
+async def _send_snapshots_once_known(hub: Hub, reader: StreamReader) -> None:
+    """Clients that subscribed while the database or Redis was down got an empty snapshot."""
     await hub.participants.loaded.wait()
     await reader.reading.wait()
     send_snapshots(hub)
 
 
-async def _look_after_connections(hub: Hub) -> None:
+async def _check_connections(hub: Hub) -> None:
     while True:
-        await asyncio.sleep(LOOK_EVERY_S)
+        await asyncio.sleep(CHECK_EVERY_S)
         now, wall_clock = hub.loop.time(), time.time()
         for connection in list(hub.transports):
-            connection.look(now, wall_clock)
+            connection.check(now, wall_clock)
 
 
 @contextlib.contextmanager
@@ -151,7 +137,7 @@ def _listener(settings: Settings) -> Any:
     _allow_open_files(settings.live_ws_max_connections + SPARE_CONNECTIONS + OTHER_FILES)
     names = "LIVE_WS_HOST, LIVE_WS_PORT"
     with listening(settings.live_ws_host, settings.live_ws_port, settings=names, backlog=BACKLOG) as listener:
-        # Both are handed on to the connections.
+        # Accepted connections inherit both.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER)
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
@@ -159,7 +145,7 @@ def _listener(settings: Settings) -> Any:
 
 
 def _allow_open_files(wanted: int) -> None:
-    """Every connection is an open file, and many systems allow 1,024 of them unless asked."""
+    """Raise the limit of open files: each connection is one, and many systems allow 1,024 by default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if possible > soft:

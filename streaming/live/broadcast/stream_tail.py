@@ -1,8 +1,8 @@
-"""The next entries of a stream, over and over, with nothing between us and the socket.
+"""Reads the next entries of a stream over and over, directly from the socket.
 
-redis-py makes the connection: address, TLS and sign-in are its business. A read through all its layers, though, takes
-four times as much processor time as this, more than everything else that we do with a record. So from there on one
-request, packed once, goes straight to the transport, and hiredis parses what comes back.
+redis-py opens the connection and takes care of address, TLS and sign-in. But a read through all its layers takes four
+times the processor time of this module, more than everything else that we do with a record. So once the connection is
+open, one request, packed once, goes straight to the transport, and hiredis parses the answers.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ import redis
 from clientmgr.live.redis_stream import Entry, RedisClient
 
 AHEAD = 32
-"""Requests that Redis has in hand for us: it takes up the next by itself when one is answered. To ask anew after each
-answer would be another way to Redis, which has fallen asleep by then, for every record.
+"""Requests that wait for us in Redis. When it has answered one, it starts the next by itself. A new request after each
+answer would cost a round trip for every record, to a Redis that has gone to sleep by then.
 """
 
 Take = Callable[[Sequence[Entry]], float]
-"""Is handed what has come (nothing: nothing came in time); returns for how many seconds to let more of it collect."""
+"""Called with new entries, or with none if none came in time. Returns for how many seconds to collect more."""
 
 
 async def follow(client: RedisClient, request: Sequence[str | int], take: Take, *, at_once: int) -> None:
-    """Send `request`, an XREADGROUP of one stream, again and again, until something fails or we are cancelled.
+    """Send `request`, an XREADGROUP of one stream, again and again until it fails or is cancelled.
 
-    `at_once`: when so many entries have come together, they are handed on, and others have a turn before the rest.
+    Hands on at most about `at_once` entries at a time. Other tasks get a turn before the rest.
     """
     connection = cast(Any, client.connection_pool).make_connection()
     await connection.connect()
@@ -41,7 +41,7 @@ async def follow(client: RedisClient, request: Sequence[str | int], take: Take, 
 
 
 class StreamTail(asyncio.Protocol):
-    """The conversation, once the connection is made."""
+    """The protocol of an open connection."""
 
     def __init__(self, request: bytes, take: Take, at_once: int) -> None:
         self._request = request
@@ -88,11 +88,11 @@ class StreamTail(asyncio.Protocol):
                 raise refusal
             if len(entries) >= self._at_once:
                 self._next = asyncio.get_running_loop().call_soon(self._work)
-        except Exception as error:  # noqa: BLE001  # whoever runs us gets it
+        except Exception as error:  # noqa: BLE001  # `run` raises it
             self._fail(error)
 
     def _whole_answers(self) -> tuple[int, list[Entry], Exception | None]:
-        """How many there are by now, or enough of them for a batch; what is in them; and the error after them."""
+        """The complete answers so far, up to a full batch: their number, their entries, and the error after them."""
         answered = 0
         entries: list[Entry] = []
         while len(entries) < self._at_once and (answer := self._reader.gets()) is not False:
@@ -122,7 +122,7 @@ def entries_in(answer: Any) -> list[Entry]:
     if not answer:
         return []
     ((_, entries),) = answer.items() if isinstance(answer, dict) else answer
-    # No fields: it was deleted meanwhile.
+    # No fields: the entry was deleted in between.
     return [
         (entry_id, dict(zip(fields[::2], fields[1::2], strict=True)) if fields else {}) for entry_id, fields in entries
     ]

@@ -1,1 +1,1 @@
-"""The durable writer of positions."""
+"""The durable writer: positions from the Redis stream to PostgreSQL. See docs/live.md."""

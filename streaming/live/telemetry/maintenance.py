@@ -1,4 +1,4 @@
-"""What the durable group needs now and then: the stream trimmed behind it, dead consumers forgotten, days of tables."""
+"""Periodic work: measure the lag, trim the stream, forget dead consumers, create and drop partitions."""
 
 import asyncio
 import time
@@ -10,18 +10,19 @@ from psycopg_pool import PoolTimeout
 
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
-from clientmgr.live.redis_stream import REDIS_ERRORS, RedisClient, open_redis, wait_for_stop
+from clientmgr.base.waiting import wait_for_stop
+from clientmgr.live.redis_stream import REDIS_ERRORS, RedisClient, open_redis
 from streaming.live.telemetry.losses import StreamLosses
-from streaming.live.telemetry.metrics import STREAM_LAG, STREAM_LENGTH, STREAM_LOST, STREAM_PENDING
 from streaming.live.telemetry.store import PositionStore
+from streaming.live.telemetry.telemetry_metrics import STREAM_LAG, STREAM_LENGTH, STREAM_LOST, STREAM_PENDING
 
 log = get_logger(__name__)
 
-LOOK_EVERY_S = 5.0
-TIDY_EVERY_S = 3600.0
+MAINTAIN_EVERY_S = 5.0
+PARTITIONS_EVERY_S = 3600.0
 FORGET_CONSUMERS_AFTER_MS = 3_600_000
 
-# In one step: between a look and the removal a consumer could have taken an entry, which would go with it.
+# A script, so that a consumer can't take an entry between the check and the removal: the entry would be lost with it.
 FORGET_CONSUMERS = """
 local forgotten = 0
 for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do
@@ -36,8 +37,8 @@ return forgotten
 """
 
 
-class StreamUpkeep:
-    """Runs beside each writer; several at once do no harm."""
+class StreamMaintenance:
+    """Runs beside each writer. Several at once do no harm."""
 
     def __init__(self, settings: Settings, store: PositionStore, group: str) -> None:
         self._settings = settings
@@ -45,34 +46,34 @@ class StreamUpkeep:
         self._stream = settings.redis_telemetry_stream
         self._group = group
         self._losses = StreamLosses()
-        self._measuring = asyncio.Lock()  # one look after the other: losses are told by comparing them
-        self._tidy_at = 0.0
+        self._measuring = asyncio.Lock()  # one at a time: a loss is found by comparing two measurements
+        self._partitions_at = 0.0
 
     async def run(self, stop: asyncio.Event) -> None:
         async with open_redis(self._settings) as client:
             while not stop.is_set():
-                # Each by itself: a database that is away is when the stream most needs to be watched.
+                # Independent of each other: the stream needs watching most while the database is down.
                 try:
-                    await self.look_after_stream(client)
+                    await self.maintain_stream(client)
                 except REDIS_ERRORS as error:
-                    log.warning("upkeep of the stream failed, next time perhaps", error=str(error).strip())
+                    log.warning("maintenance of the stream failed, will try again", error=str(error).strip())
                 try:
-                    await self._tidy_when_due()
+                    await self._maintain_partitions_when_due()
                 except (Error, PoolTimeout, OSError) as error:
-                    log.warning("upkeep of the positions failed, next time perhaps", error=str(error).strip())
-                await wait_for_stop(stop, LOOK_EVERY_S)
+                    log.warning("maintenance of the positions failed, will try again", error=str(error).strip())
+                await wait_for_stop(stop, MAINTAIN_EVERY_S)
 
-    async def look_after_stream(self, client: RedisClient) -> None:
-        """One look: tell how far behind the group is, trim behind it, forget consumers that have long gone."""
+    async def maintain_stream(self, client: RedisClient) -> None:
+        """One round: measure how far behind the group is, trim the stream, forget consumers that are long gone."""
         last_delivered = await self.measure(client)
         if last_delivered is None:
             return
-        # After the group: what it has delivered since is newer than what is trimmed below.
+        # Measured before trimming: what the group gets meanwhile is newer than anything that is trimmed.
         await self._trim(client, last_delivered)
         await client.eval(FORGET_CONSUMERS, 1, self._stream, self._group, str(FORGET_CONSUMERS_AFTER_MS))
 
     async def measure(self, client: RedisClient) -> str | None:
-        """Tell how far behind the group is and what it has lost. The last entry delivered to it; None: no group."""
+        """Measure how far behind the group is and what it has lost. Returns its last entry; None: no group."""
         async with self._measuring:
             if not await client.exists(self._stream):
                 return None
@@ -83,10 +84,10 @@ class StreamUpkeep:
             group = next((found for found in groups if _text(found["name"]) == self._group), None)
             if group is None:
                 return None
-            self._tell(stream, group)
+            self._record(stream, group)
             return _text(group["last-delivered-id"])
 
-    def _tell(self, stream: dict[str, Any], group: dict[str, Any]) -> None:
+    def _record(self, stream: dict[str, Any], group: dict[str, Any]) -> None:
         added, length, lag = stream["entries-added"], stream["length"], group["lag"]
         STREAM_LENGTH.set(length)
         STREAM_PENDING.set(group["pending"])
@@ -96,13 +97,13 @@ class StreamUpkeep:
             STREAM_LOST.inc(lost)
             log.error("entries were trimmed from the stream before they were read", lost=lost)
 
-    async def _tidy_when_due(self) -> None:
-        if time.monotonic() >= self._tidy_at:
-            await self._store.tidy(datetime.now(UTC))
-            self._tidy_at = time.monotonic() + TIDY_EVERY_S
+    async def _maintain_partitions_when_due(self) -> None:
+        if time.monotonic() >= self._partitions_at:
+            await self._store.maintain_partitions(datetime.now(UTC))
+            self._partitions_at = time.monotonic() + PARTITIONS_EVERY_S
 
     async def _trim(self, client: RedisClient, last_delivered: str) -> None:
-        """Nothing goes that is not durable: neither unread nor pending entries, nor young ones that others may want."""
+        """Keep unread and pending entries, which are not durable yet, and young ones, which others may still want."""
         pending: dict[str, Any] = await client.xpending(self._stream, self._group)
         oldest_needed = last_delivered if pending["min"] is None else _text(pending["min"])
         seconds, microseconds = await client.time()

@@ -1,4 +1,4 @@
-"""Positions into PostgreSQL: a batch in one statement, partitions by day, what can't be kept parked with its reason."""
+"""Writes positions to PostgreSQL: a batch in one statement, a partition per day, bad records parked with a reason."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ LONGEST_REASON = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """An entry that can't be kept."""
+    """An entry that can't be written."""
 
     entry: Entry
     reason: str
@@ -50,7 +50,7 @@ class PositionStore:
         self._known_days: set[date] = set()
 
     async def write(self, entries: Sequence[Entry]) -> Written:
-        """Make a batch durable. One entry that the database refuses costs only itself."""
+        """Make a batch durable. An entry that the database refuses is parked alone."""
         positions, rejected = self._decode(entries)
         try:
             return await self._write(positions, rejected)
@@ -61,18 +61,17 @@ class PositionStore:
         return await self._write_one_by_one(positions, rejected, is_permanent)
 
     async def write_or_park(self, entries: Sequence[Entry]) -> Written:
-        """The last resort for a batch that keeps failing: what fails by itself too is parked, whatever the reason.
+        """The last resort for a batch that keeps failing: park each record that fails on its own too.
 
-        An outage, a table that is missing or a right that was taken away are no fault of a record's: they are raised,
-        and nothing is parked for them.
+        An outage, a missing table or a missing privilege is not a record's fault: it is raised, and nothing is parked.
         """
         positions, rejected = self._decode(entries)
         return await self._write_one_by_one(
             positions, rejected, lambda error: not (is_transient(error) or blames_the_database(error))
         )
 
-    async def tidy(self, now: datetime) -> None:
-        """Make the next days' partitions, drop those whose time is over."""
+    async def maintain_partitions(self, now: datetime) -> None:
+        """Create the partitions of today and tomorrow; drop partitions and parked records older than the retention."""
         await self._ensure_days({now.date(), (now + timedelta(days=1)).date()})
         if self._retention is None:
             return
@@ -82,7 +81,7 @@ class PositionStore:
             try:
                 cursor = await connection.execute(_QUERIES["drop_days"], {"oldest": (now - self._retention).date()})
             except errors.LockNotAvailable:
-                log.info("old positions are in use, dropping them the next time")
+                log.info("old positions are in use, will drop them later")
                 return
             row = await cursor.fetchone()
             if row and row[0]:
@@ -124,7 +123,7 @@ class PositionStore:
         rejected: Sequence[Rejected],
         is_hopeless: Callable[[Error], bool],
     ) -> Written:
-        # A partition that somebody dropped is a reason as well.
+        # Somebody may have dropped a partition that we believe to exist.
         self._known_days.clear()
         written = Written()
         refused = list(rejected)
@@ -135,7 +134,7 @@ class PositionStore:
                 if not is_hopeless(error):
                     raise
                 refused.append(Rejected(entry, str(error).strip()))
-        # Last: if they can't be parked, the others are durable nevertheless.
+        # Parked last: if that fails, the others are durable already.
         return written + await self._write([], refused)
 
     async def _ensure_days(self, days: set[date]) -> None:

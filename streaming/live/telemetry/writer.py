@@ -1,6 +1,6 @@
-"""The durable writer: every position of the stream into PostgreSQL, acknowledged only after the commit.
+"""The durable writer: writes every position of the stream to PostgreSQL and acknowledges it after the commit.
 
-Writers share the consumer group `processor`. What one of them leaves behind unacknowledged, another takes over.
+Writers share the consumer group `processor`. What a dead writer has not acknowledged, another writer takes over.
 """
 
 import asyncio
@@ -13,11 +13,13 @@ from psycopg import Error
 from psycopg_pool import PoolTimeout
 
 from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ErrorKind, blames_the_database, classify
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.live.redis_stream import (
     DURABLE_GROUP,
     LONGEST_PAUSE_S,
@@ -28,25 +30,23 @@ from clientmgr.live.redis_stream import (
     entries_of,
     instance_id,
     open_redis,
-    wait_for_stop,
 )
-from streaming.live.telemetry.maintenance import StreamUpkeep
-from streaming.live.telemetry.metrics import CLAIMED, DUPLICATES, READ, REJECTED, STREAM_LOST, WRITTEN
+from streaming.live.telemetry.maintenance import StreamMaintenance
 from streaming.live.telemetry.store import PositionStore, Written
-from streaming.runtime.failures import backoff_s
+from streaming.live.telemetry.telemetry_metrics import CLAIMED, DUPLICATES, READ, REJECTED, STREAM_LOST, WRITTEN
 
 log = get_logger(__name__)
 
 NAME = "telemetry-writer"
 BLOCK_MS = 1000
 CONNECTION_WITHIN_S = 5.0
-"""Of the database. Longer, and a writer that is told to stop in an outage would be killed for not stopping."""
+"""The wait for a database connection. Short, so that a writer can stop in time during an outage."""
 FROM_THE_START = "0"
 NEW = ">"
 
 
 def run_telemetry_writer(settings: Settings, *, burst: bool = False) -> int:
-    """Run the writer as a process of its own. SIGTERM and Ctrl-C let it finish the batch in hand."""
+    """Run the writer as a process of its own. On SIGTERM and Ctrl-C it finishes its current batch."""
     configure_logging(settings, process=NAME)
 
     async def main(stop: asyncio.Event) -> None:
@@ -57,23 +57,23 @@ def run_telemetry_writer(settings: Settings, *, burst: bool = False) -> int:
 
 
 async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> Written:
-    """Write positions until `stop` is set or, in burst mode, until the stream has no more."""
+    """Write positions until `stop` is set or, in burst mode, until the stream is empty."""
     database = Database.from_settings(settings)
     client = open_redis(settings, blocking=True)
     pool = database.pool_async(Role.WRITER, size=2, timeout_s=CONNECTION_WITHIN_S)
     async with client, pool:
         name = instance_id(settings)
         store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
-        upkeep = StreamUpkeep(settings, store, DURABLE_GROUP)
-        writer = TelemetryWriter(settings, client, store, upkeep, name)
+        maintenance = StreamMaintenance(settings, store, DURABLE_GROUP)
+        writer = TelemetryWriter(settings, client, store, maintenance, name)
         done = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(upkeep.run(done))
+            tasks.create_task(maintenance.run(done))
             log.info("daemon started", daemon=NAME, consumer=name, burst=burst)
             try:
                 await writer.run(stop, burst=burst)
             finally:
-                # It ends by itself, within a moment: cancelled in the middle of a query it might not.
+                # Not by cancelling it: psycopg may turn that into an error of the query, which the loop survives.
                 done.set()
     log.info("daemon stopped", daemon=NAME, new=writer.total.new, rejected=writer.total.rejected)
     return writer.total
@@ -83,12 +83,12 @@ class TelemetryWriter:
     """One consumer of the group."""
 
     def __init__(
-        self, settings: Settings, client: RedisClient, store: PositionStore, upkeep: StreamUpkeep, name: str
+        self, settings: Settings, client: RedisClient, store: PositionStore, maintenance: StreamMaintenance, name: str
     ) -> None:
         self._settings = settings
         self._client = client
         self._store = store
-        self._upkeep = upkeep
+        self._maintenance = maintenance
         self._name = name
         self._stream = settings.redis_telemetry_stream
         self._labels = {"instance_id": name}
@@ -97,26 +97,26 @@ class TelemetryWriter:
         self.total = Written()
 
     async def run(self, stop: asyncio.Event, *, burst: bool = False) -> None:
-        """Outlives every outage of Redis and PostgreSQL."""
+        """Survives every outage of Redis and PostgreSQL."""
         while not stop.is_set():
             try:
                 await ensure_group(self._client, self._stream, DURABLE_GROUP, FROM_THE_START)
-                # What was lost while nobody read can't be seen any more once somebody does.
-                await self._upkeep.measure(self._client)
-                await self._take_up_own(stop)
+                # Measure before reading: a loss can't be seen any more once the group reads on.
+                await self._maintenance.measure(self._client)
+                await self._settle_own(stop)
                 await self._read_on(stop, burst=burst)
                 await self._leave()
                 return
             except REDIS_ERRORS as error:
-                # A group that is gone (NOGROUP) is made again at the stream's start: what was written is known.
+                # A lost group (NOGROUP) is created again at the stream's start: what is written already is recognised.
                 self._failures += 1
                 log.warning("reading the stream failed, trying again", error=str(error), failures=self._failures)
-                # After a fail-over the old connection may lead to a server that is no longer the one to ask.
+                # After a fail-over the old connection may lead to a server that is no longer the primary.
                 await self._client.connection_pool.disconnect()
-                await wait_for_stop(stop, min(backoff_s(self._failures), LONGEST_PAUSE_S))
+                await wait_for_stop(stop, backoff_s(self._failures, longest_s=LONGEST_PAUSE_S))
 
-    async def _take_up_own(self, stop: asyncio.Event) -> None:
-        """What a run before us under this name had in hand when it was killed."""
+    async def _settle_own(self, stop: asyncio.Event) -> None:
+        """Settle what an earlier run under this name had read when it was killed."""
         while not stop.is_set() and (entries := await self._read(FROM_THE_START, block_ms=None)):
             await self._settle(entries, stop)
 
@@ -136,7 +136,7 @@ class TelemetryWriter:
         return entries_of(answer)
 
     async def _claim(self) -> list[Entry]:
-        """What another consumer has held for so long that it must be dead. Looked for a few times in that period."""
+        """Take over what another consumer has held for too long: it must be dead. Tried four times in that period."""
         if time.monotonic() < self._claim_at:
             return []
         idle_ms = self._settings.telemetry_claim_idle_ms
@@ -147,13 +147,13 @@ class TelemetryWriter:
         self._count_lost(len(answer[2]))
         if entries:
             CLAIMED.labels(**self._labels).inc(len(entries))
-            log.info("taking over what a consumer left behind", entries=len(entries))
+            log.info("taking over entries that a dead consumer left behind", entries=len(entries))
         else:
             self._claim_at = time.monotonic() + idle_ms / 4000
         return entries
 
     async def _settle(self, entries: Sequence[Entry], stop: asyncio.Event) -> None:
-        """Make the entries durable, then acknowledge them. Told to stop in an outage, they stay for the next run."""
+        """Make the entries durable, then acknowledge them. Stopped in an outage, they stay pending for the next run."""
         READ.labels(**self._labels).inc(len(entries))
         written = await self._write(entries, stop)
         if written is None:
@@ -166,26 +166,29 @@ class TelemetryWriter:
         REJECTED.labels(**self._labels).inc(written.rejected)
 
     def _count_lost(self, count: int) -> None:
-        """What was delivered, never acknowledged, and trimmed away by somebody meanwhile."""
+        """Count entries that were delivered, never acknowledged, and trimmed by somebody in between."""
         if count:
             STREAM_LOST.inc(count)
             log.error("entries were trimmed from the stream before they were durable", lost=count)
 
     async def _write(self, entries: Sequence[Entry], stop: asyncio.Event) -> Written | None:
-        """None: told to stop while it could not be done."""
+        """None: stopped before it succeeded."""
         unforeseen = 0
         failures = 0
         while not failures or not stop.is_set():
             try:
                 if unforeseen < self._settings.broker_max_attempts:
                     return await self._store.write(entries)
-                log.error("giving up on a batch: what fails by itself as well is parked", entries=len(entries))
+                log.error(
+                    "a batch keeps failing, parking the records that fail on their own",
+                    entries=len(entries),
+                )
                 return await self._store.write_or_park(entries)
             except (Error, PoolTimeout, OSError) as error:
                 failures += 1
                 unforeseen += classify(error) is ErrorKind.UNFORESEEN and not blames_the_database(error)
                 log.warning("positions are not written yet, trying again", error=str(error).strip(), failures=failures)
-            await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
+            await wait_for_stop(stop, backoff_s(failures, longest_s=LONGEST_PAUSE_S))
         return None
 
     async def _leave(self) -> None:

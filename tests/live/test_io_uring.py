@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from streaming.live.broadcast import send_ring
-from streaming.live.broadcast.send_ring import Recipients, SendRing, open_ring
+from streaming.live.broadcast.sending import io_uring
+from streaming.live.broadcast.sending.io_uring import Recipients, SendRing, open_ring
 
 pytestmark = pytest.mark.skipif(open_ring() is None, reason="there is no io_uring here, or it may not be used")
 
@@ -102,7 +102,7 @@ def test_after_a_ring_stops_working_nobody_is_believed_to_have_got_anything(ring
     with pairs(2) as made:
         recipients = recipients_of(made)
         ring.working = False
-        assert ring.send(recipients, b"hello") == [(0, send_ring.UNKNOWN), (1, send_ring.UNKNOWN)]
+        assert ring.send(recipients, b"hello") == [(0, io_uring.UNKNOWN), (1, io_uring.UNKNOWN)]
 
 
 def test_a_kernel_that_refuses_in_the_middle_ends_the_ring_and_nothing_is_said_of_those_it_did_not_take(
@@ -110,13 +110,13 @@ def test_a_kernel_that_refuses_in_the_middle_ends_the_ring_and_nothing_is_said_o
 ) -> None:
     with pairs(3) as made:
         recipients = recipients_of(made)
-        monkeypatch.setattr(send_ring, "_ENTER", 100_000)  # no such call
-        assert {taken for _, taken in ring.send(recipients, b"hello")} == {send_ring.UNKNOWN}
+        monkeypatch.setattr(io_uring, "_ENTER", 100_000)  # no such call
+        assert {taken for _, taken in ring.send(recipients, b"hello")} == {io_uring.UNKNOWN}
         assert not ring.working
 
 
 def test_where_there_is_no_io_uring_there_is_no_ring(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_ring, "_SETUP", 100_000)
+    monkeypatch.setattr(io_uring, "_SETUP", 100_000)
     assert open_ring() is None
     with pytest.raises(OSError, match=os.strerror(errno.ENOSYS)):
         SendRing()

@@ -1,7 +1,7 @@
-"""Bytes on their way to one client: straight through while it keeps up, the latest of each device while it does not.
+"""The bytes for one client: straight to the transport while it keeps up, only the latest of each device otherwise.
 
-The transport's buffer can't be taken back, so little goes in there: what a slow client has not asked for yet stays
-here, where a newer position can replace it. Nothing here waits.
+What is in the transport's buffer can't be taken back, so little goes in there. Positions that a slow client can't take
+yet stay here, where newer ones can replace them. Nothing here waits.
 """
 
 import asyncio
@@ -9,23 +9,25 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import Counter
 
-from streaming.live.broadcast.topics import TopicBatch
+from streaming.live.broadcast.sending.frame_batch import FrameBatch
 
 HIGH_WATER = 32 * 1024
-"""Of the transport's buffer, or the threshold if that is less. Above a usual batch, or clients that are quick enough
-would be taken for slow ones.
+"""The limit of the transport's buffer, or the threshold if that is less. It must be above a usual batch: otherwise fast
+clients would count as slow.
 """
 CHUNK = 8 * 1024
-"""What a slow client is given at a time."""
+"""What a slow client gets at a time."""
 ON_PROBATION_S = 30.0
-"""For this long after it was slow, a client's frames wait here rather than in the transport."""
+"""For this long after a client was slow, its frames wait here rather than in the transport."""
 
 Key = tuple[str, str]
 
 
 class Outbox:
-    """One connection's. `too_slow` is called once, when more than `threshold` bytes wait; `set_apart` before the
-    transport gets bytes, which a broadcast to many at once would overtake.
+    """The outbox of one connection.
+
+    `too_slow` is called when more than `threshold` bytes wait. `set_apart` is called before the transport gets bytes
+    other than positions: a broadcast to many connections at once would overtake them.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Outbox:
         self._clock = clock
         self._waiting: dict[Key, tuple[int, bytes]] = {}  # with the time of the fix
         self._waiting_bytes = 0
-        self._straight = True  # what is sent goes to the transport: asked for every frame, so kept rather than derived
+        self._straight = True  # positions go to the transport at once; stored because it is read for every frame
         self._full = False  # the transport takes no more
         self._closed = False
         self._allowance = 0
@@ -63,22 +65,22 @@ class Outbox:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing waits anywhere on our side: what is sent past us, to the socket itself, comes in order."""
+        """Whether nothing waits on our side, so that bytes sent directly to the socket arrive in order."""
         return self._straight and not self._transport.get_write_buffer_size()
 
     @property
     def unsent_bytes(self) -> int:
         return self._waiting_bytes + self._transport.get_write_buffer_size()
 
-    def send(self, batch: TopicBatch) -> None:
-        """Positions: these may be conflated."""
+    def send(self, batch: FrameBatch) -> None:
+        """Send positions. They may be conflated."""
         if self._straight:
             self._transport.write(batch.joined)
         elif not self._closed:
             self._keep(batch)
             self.check()
 
-    def send_several(self, batches: Sequence[TopicBatch]) -> None:
+    def send_several(self, batches: Sequence[FrameBatch]) -> None:
         if self._straight:
             self._transport.write(b"".join([batch.joined for batch in batches]))
         elif not self._closed:
@@ -86,18 +88,18 @@ class Outbox:
                 self._keep(batch)
             self.check()
 
-    def send_rest(self, batch: TopicBatch, taken: int) -> None:
-        """What the socket did not take of positions that were sent past us."""
+    def send_rest(self, batch: FrameBatch, taken: int) -> None:
+        """Send what the socket did not take of positions that were sent directly to it."""
         if not self._closed:
             self.write(batch.joined[taken:])
 
     def write(self, data: bytes) -> None:
-        """Bytes as they are, in order: what the protocol has to say."""
+        """Send bytes as they are and in order, for the protocol."""
         self._set_apart()
         self._transport.write(data)
 
     def reply(self, frame: bytes) -> None:
-        """An answer: whole, and in order. A client with nothing unsent may ask for a snapshot of any size."""
+        """Send an answer, whole and in order. A client with nothing unsent may ask for a snapshot of any size."""
         if self._closed:
             return
         if not self.slow:
@@ -106,7 +108,7 @@ class Outbox:
         self.check()
 
     def check(self) -> None:
-        """Is it too much by now?"""
+        """Call `too_slow` if too much waits."""
         if not self._closed and self.unsent_bytes > self._threshold + self._allowance:
             self._too_slow()
 
@@ -117,12 +119,12 @@ class Outbox:
             self._full = True
             self._moved_at = self._clock()
             self._seen_size = self._transport.get_write_buffer_size()
-        # From here on it tells of the first byte that it can't pass on, and when it has passed on the last.
+        # With a limit of 0 it reports the first byte that it can't pass on, and when it has passed on the last.
         self._transport.set_write_buffer_limits(high=0)
         self._slow_until = self._clock() + ON_PROBATION_S
 
     def resumed(self) -> None:
-        """The transport is empty: give it what waits, bit by bit, until it is full again."""
+        """The transport is empty: give it what waits, in chunks, until it is full again."""
         self._full = False
         self._allowance = 0
         self._moved_at = self._clock()
@@ -131,7 +133,7 @@ class Outbox:
         self._straight = not self.slow and not self._closed
 
     def stalled_for(self) -> float:
-        """Seconds in which the client took nothing although something waits."""
+        """For how many seconds the client has taken nothing although something waits."""
         if not self._full and self._slow_until and self._clock() > self._slow_until:
             self._slow_until = 0.0
             self._transport.set_write_buffer_limits(high=self._high_water)
@@ -142,23 +144,23 @@ class Outbox:
         return self._clock() - self._moved_at
 
     def forget(self, event: str) -> None:
-        """Drop what waits of an event that is no longer watched."""
+        """Drop what waits for an event that is no longer watched."""
         for key in [key for key in self._waiting if key[0] == event]:
             self._waiting_bytes -= len(self._waiting.pop(key)[1])
 
     def close(self) -> None:
-        """Drop what waits; nothing more is taken."""
+        """Drop what waits and accept nothing more."""
         self._closed = True
         self._straight = False
         self._waiting.clear()
         self._waiting_bytes = 0
 
-    def _keep(self, batch: TopicBatch) -> None:
-        """The newest fix takes its predecessor's place in the line, so that every device gets its turn.
+    def _keep(self, batch: FrameBatch) -> None:
+        """A newer fix takes the place of its predecessor in the queue, so that every device gets its turn.
 
-        Newest by its own time: what a device sends late, from when it was offline, does not replace where it is now.
+        The time of the fix decides: an old fix that a device sends late does not replace its current position.
         """
-        event, conflated = batch.topic.event, 0
+        event, conflated = batch.event, 0
         for device_id, ts, frame in batch.frames:
             key = (event, device_id)
             before = self._waiting.get(key)

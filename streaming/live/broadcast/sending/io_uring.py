@@ -1,11 +1,11 @@
-"""The same bytes to many sockets by one system call: Linux's io_uring, as far as a broadcast needs it.
+"""Sends the same bytes to many sockets by one system call: the part of Linux's io_uring that a broadcast needs.
 
-A `send` to each of a thousand sockets is a thousand ways into the kernel and back, a third of what it all costs. Here a
-request is prepared once per socket; a broadcast writes into all of them which bytes are meant and copies them into the
-ring. No request ever waits: who could not take everything at once is returned.
+A `send` to each of a thousand sockets enters the kernel a thousand times, which is a third of the whole cost. Here a
+request is prepared once for each socket. A broadcast writes the address of the bytes into all requests and copies them
+into the ring. No request ever waits: sockets that could not take everything at once are returned.
 
-The kernel looks at the ring only inside our call and is done with it when that returns, so there is nothing to
-synchronise and nothing that comes later.
+The kernel reads the ring only during our call and has finished with it when the call returns. So nothing needs
+synchronising, and no answer comes later.
 """
 
 import ctypes
@@ -21,12 +21,10 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
-WORTH_IT_FROM = 24
-"""With fewer sockets than this the ring saves nothing."""
 ENTRIES = 256
-"""Sends by one call; more go by several."""
+"""Sends in one call. More sends take several calls."""
 UNKNOWN = -1
-"""How much was taken by a socket about which the kernel said nothing: what follows might not fit what went before."""
+"""The kernel did not say how much this socket took. Nothing more may be sent: it might not fit what went before."""
 
 # <linux/io_uring.h>
 _SETUP, _ENTER = 425, 426
@@ -45,7 +43,7 @@ _NEVER_WAIT = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL
 
 
 class Recipients(Generic[T]):
-    """Sockets that are sent to together: the prepared request of each, and whom it is for."""
+    """Sockets that are sent to together: the prepared request of each, and its owner."""
 
     def __init__(self) -> None:
         self.requests = bytearray()
@@ -62,13 +60,13 @@ class Recipients(Generic[T]):
         return member in self._places
 
     def add(self, member: T, descriptor: int) -> None:
-        """`descriptor`: of its socket, which must stay open until it is removed."""
+        """`descriptor` is of its socket, which must stay open until the member is removed."""
         self._members.append(member)
         self.requests += _REQUEST.pack(_SEND, 0, 0, descriptor, 0, 0, 0, _NEVER_WAIT, 0)
         self._number(member, len(self._members) - 1)
 
     def remove(self, member: T) -> None:
-        """The last one takes its place, so that nothing else has to move."""
+        """The last member takes its place, so that no other has to move."""
         place, last = self._places.pop(member), self._members.pop()
         size = _REQUEST.size
         last_request = self.requests[-size:]
@@ -82,7 +80,7 @@ class Recipients(Generic[T]):
         return self._members[place]
 
     def are_to_get(self, data: bytes) -> None:
-        """Write into all requests which bytes are meant. These must not go away before the requests are answered."""
+        """Point all requests at these bytes, which must stay alive until the requests are answered."""
         address = ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value or 0
         with memoryview(self.requests) as requests, requests.cast("Q") as longs, requests.cast("I") as words:
             longs[_ADDRESS_AT // 8 :: _REQUEST.size // 8] = array("Q", [address]) * len(self)
@@ -96,15 +94,15 @@ class Recipients(Generic[T]):
 
 
 class SendRing:
-    """`OSError`: there is no io_uring here, or we may not use it (containers often may not)."""
+    """Raises `OSError` where there is no io_uring, or where we may not use it, as in many containers."""
 
     def __init__(self, entries: int = ENTRIES) -> None:
         if not sys.platform.startswith("linux"):
-            raise OSError(errno.ENOSYS, "io_uring is Linux's")
+            raise OSError(errno.ENOSYS, "io_uring exists on Linux only")
         self._system_call = ctypes.CDLL(None, use_errno=True).syscall
         self._system_call.restype = ctypes.c_long
         parameters = bytearray(_PARAMETERS.size)
-        # One request that can't be begun does not keep those after it from being sent.
+        # A request that can't be started must not stop the requests after it.
         struct.pack_into("=I", parameters, _SETUP_FLAGS_AT, _SUBMIT_ALL)
         shared_parameters = (ctypes.c_char * len(parameters)).from_buffer(parameters)
         self._ring = int(self._system_call(_SETUP, ctypes.c_uint(entries), shared_parameters))
@@ -126,10 +124,10 @@ class SendRing:
         for slot in range(self._size):
             self._words[order // 4 + slot] = slot
         self.working = True
-        """False: the kernel refused to go on. What was not sent was returned, and this ring is of no more use."""
+        """False: the kernel refused to go on. What was not sent was returned, and this ring can't be used any more."""
 
     def send(self, recipients: Recipients[T], data: bytes) -> list[tuple[T, int]]:
-        """Send without waiting. Returns who did not take all of it, with how many bytes each took, or `UNKNOWN`."""
+        """Send without waiting. Returns who did not take everything, with the number of bytes taken, or `UNKNOWN`."""
         recipients.are_to_get(data)
         requests, at_once = recipients.requests, self._size * _REQUEST.size
         answers = b"".join(
@@ -151,7 +149,7 @@ class SendRing:
         os.close(self._ring)
 
     def _submit(self, requests: bytearray) -> bytes:
-        """Make requests, as many as fit in the ring, and return the kernel's answers, in any order."""
+        """Submit requests, at most as many as fit in the ring. Returns the kernel's answers, in any order."""
         if not self.working:
             return b""
         words, count = self._words, len(requests) // _REQUEST.size
@@ -170,7 +168,7 @@ class SendRing:
         return self._take_answers(head, arrived)
 
     def _enter(self, count: int, *, wait_for: int) -> int:
-        """How many requests the kernel took."""
+        """Returns how many requests the kernel took."""
         flags = _GET_EVENTS if wait_for else 0
         done = int(self._system_call(_ENTER, self._ring, count, wait_for, flags, None, 0))
         if done > 0 or (done == 0 and not count):
@@ -188,7 +186,7 @@ class SendRing:
 
 
 def open_ring() -> SendRing | None:
-    """None: there is none to be had."""
+    """None: io_uring is not available."""
     try:
         return SendRing()
     except (OSError, AttributeError, ValueError):
