@@ -26,5 +26,3 @@ dynamodb_devices = dg.AssetSpec(
     kinds={"dynamodb"},
     description="The devices as the older system keeps them: DYNAMODB_DEVICES_TABLE, not ours.",
 )
-
-SOURCES = (devices, bigquery_deleted_contacts, dynamodb_devices)

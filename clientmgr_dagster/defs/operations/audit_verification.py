@@ -7,8 +7,8 @@ import dagster as dg
 from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.verification import Verdict, record, verify
 from clientmgr.base.database import Role
-from clientmgr_dagster.chunks import table
-from clientmgr_dagster.failing import RETRY_POLICY
+from clientmgr_dagster.metadata import table
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 

@@ -4,7 +4,7 @@ import dagster as dg
 
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr_dagster.event_log import prune
-from clientmgr_dagster.failing import RETRY_POLICY
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 

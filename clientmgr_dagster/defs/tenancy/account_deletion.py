@@ -9,8 +9,9 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
-from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
+from clientmgr_dagster.failing import permanent_errors_are_final
 from clientmgr_dagster.partitions import DDL_POOL, forget_partition
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -30,14 +31,14 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
     with permanent_errors_are_final():
         request = _request(config)
 
-    def tell(step: Step) -> None:
+    def log_step(step: Step) -> None:
         context.log.info(f"customer {request.customer_id}: {step}")
 
     def release(customer: CustomerId) -> None:
         forget_partition(context.instance, customer)
 
     with permanent_errors_are_final():
-        result = tenants.schema_manager().delete_as_asked(request, on_step=tell, release=release)
+        result = tenants.schema_manager().delete_as_asked(request, on_step=log_step, release=release)
     metadata: dict[str, Any] = {
         "customer": str(request.customer_id),
         "requested_by": request.actor,

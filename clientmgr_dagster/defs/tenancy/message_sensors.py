@@ -17,8 +17,9 @@ from clientmgr.contracts.lifecycle import TenantRequest, decode_activation, deco
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
-from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.policies import TENANTS_PER_RUN
 from clientmgr_dagster.resources import TenantsResource
 
 DELETIONS_PER_TICK = 100

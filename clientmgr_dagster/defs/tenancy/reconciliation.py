@@ -15,12 +15,12 @@ from clientmgr.base.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.metadata import ROWS_SHOWN
 from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
-ROWS_SHOWN = 100
 
 
 class LastRequest(msgspec.Struct, frozen=True):
