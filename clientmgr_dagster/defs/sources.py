@@ -1,4 +1,4 @@
-"""The stores that the assets are computed from, so that lineage begins where the data does. Nothing here is run."""
+"""The stores that the assets are computed from, so that lineage begins there. Dagster does not compute them."""
 
 import dagster as dg
 

@@ -1,4 +1,4 @@
-"""`prune_event_log`: once a night, what Dagster no longer needs to know goes."""
+"""`prune_event_log`: deletes old events from Dagster's log, once a night."""
 
 import dagster as dg
 
@@ -10,7 +10,7 @@ from clientmgr_dagster.resources import TenantsResource
 
 @dg.op(retry_policy=RETRY_POLICY)
 def delete_old_events(context: dg.OpExecutionContext, tenants: TenantsResource) -> None:
-    """Delete events older than DAGSTER_EVENT_RETENTION_DAYS, but never what tells the present state of an asset."""
+    """Delete events older than DAGSTER_EVENT_RETENTION_DAYS, but never those that define an asset's current state."""
     settings = tenants.settings
     pruned = prune(dagster_database_url(settings), keep_days=settings.dagster_event_retention_days)
     context.add_output_metadata(

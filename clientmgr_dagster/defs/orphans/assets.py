@@ -30,13 +30,13 @@ ACTOR = "dagster:orphan_deletions"
 
 
 class OrphanConfig(dg.Config):
-    """What a run may do otherwise than the settings say, within the same limits; leave out what is to stay."""
+    """What a run overrides of the settings, within the same limits."""
 
     threshold_days: float | None = Field(None, gt=0)
     max_share: float | None = Field(None, ge=0, le=1)
     dry_run: bool | None = None
     exclude: str = ""
-    """More customers to leave out, with commas between."""
+    """More customers to leave out, separated by commas."""
 
     def policy(self, base: OrphanPolicy) -> OrphanPolicy:
         return replace(
@@ -78,7 +78,7 @@ class OrphanConfig(dg.Config):
 def orphans(
     context: dg.AssetExecutionContext, config: OrphanConfig, tenants: TenantsResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
-    """Find, then delete. Only tenants that succeeded are materialised; the run fails when any did not, and says why."""
+    """Find, then delete. Only tenants that succeeded are materialised. If any failed, the run fails and says why."""
     customers = active_customers_of(context, tenants)
     policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
     selected = {key.to_user_string() for key in context.selected_asset_keys}
@@ -168,7 +168,7 @@ def _numbers(result: OrphanResult) -> dict[str, int | str]:
 
 
 def _why(result: OrphanResult) -> str:
-    """Why somebody has to look at this tenant; empty: nobody has to."""
+    """Why somebody has to look at this tenant. Empty: nobody has to."""
     match result.outcome:
         case Outcome.FAILED:
             return f"{result.error} (after {result.attempts} attempts)"

@@ -1,4 +1,4 @@
-"""`account_deletion`: the job that deletes one customer's account, on the word of a message."""
+"""`account_deletion`: the job that deletes one customer's account. A message requests it."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ class DeletionConfig(dg.Config):
     requested_by: str
     event_id: str = ""
     occurred_at_ms: int = 0
-    """0: now, and whatever was asked before does not count. So it is for whoever starts the job by hand."""
+    """0: now, and earlier requests do not count. That is right for a person who starts the job by hand."""
 
 
 @dg.op(pool=DDL_POOL, retry_policy=RETRY_POLICY)
@@ -54,7 +54,7 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
 
 @dg.job(
     name="account_deletion",
-    description="Deletes a customer's account: schema, what else belongs to it, its partition. Safe to run again.",
+    description="Deletes a customer's account: its schema, its data elsewhere, its partition. Safe to run again.",
 )
 def account_deletion_job() -> None:
     delete_account()

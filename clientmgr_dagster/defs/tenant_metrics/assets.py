@@ -78,7 +78,7 @@ def dashboard_tenant_metrics(
     description="Every collection of `dashboard_tenant_metrics`, kept: what growth is measured against.",
 )
 def dashboard_tenant_metrics_history(tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Add the newest numbers; done again, it adds nothing."""
+    """Add the newest numbers. A second run adds nothing."""
     with tenants.database.connect(Role.WRITER) as connection:
         added = append_history(connection)
     return dg.MaterializeResult(metadata={"dagster/row_count": added})

@@ -41,7 +41,7 @@ def schemas_at_head(tenants: TenantsResource) -> dg.AssetCheckResult:
     asset=dashboard_tenant_metrics, description="Devices here and in DynamoDB differ by no more than SYNC_TOLERANCE."
 )
 def sync_within_tolerance(tenants: TenantsResource) -> dg.AssetCheckResult:
-    """Not checked is no failure, and says so; what should have been checked and could not be is one."""
+    """A tenant that need not be compared is no failure. One that could not be compared is."""
     tolerance = tenants.settings.sync_tolerance
     with tenants.database.connect(Role.READER) as connection:
         worst = out_of_sync(connection, tolerance)
