@@ -22,8 +22,8 @@ class Pruned:
 
 
 def prune(url: str, *, keep_days: float, page: int = PAGE) -> Pruned:
-    """Delete what is older, in small transactions; what tells an asset's present state stays. Safe at any time."""
-    # Dagster's clock: UTC, without saying so.
+    """Delete older events in small transactions. Events that define an asset's current state stay. Safe at any time."""
+    # Dagster stores UTC without a time zone.
     before = (datetime.now(UTC) - timedelta(days=keep_days)).replace(tzinfo=None)
     with psycopg.connect(url, autocommit=True, application_name="prune_event_log") as connection:
         check_results = connection.execute(QUERIES["prune_checks"], {"before": before}).rowcount

@@ -1,21 +1,39 @@
-"""How our errors reach Dagster: a step is tried again only where that can help."""
+"""How errors reach Dagster: a step is tried again only where that can help, and a run names the tenants that failed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import is_permanent
-
-RETRY_POLICY = dg.RetryPolicy(max_retries=3, delay=5, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
+from clientmgr_dagster.chunks import still_active
+from clientmgr_dagster.metadata import failure_table
+from clientmgr_dagster.resources import TenantsResource
 
 
 @contextmanager
 def permanent_errors_are_final() -> Iterator[None]:
-    """What can never succeed fails the step at once, whatever its retry policy."""
+    """An error that no retry can mend fails the step at once, whatever its retry policy."""
     try:
         yield
     except Exception as error:
         if is_permanent(error):
             raise dg.Failure(str(error), allow_retries=False) from error
         raise
+
+
+def fail_if_tenants_failed(
+    tenants: TenantsResource, customers: Sequence[CustomerId], failures: Mapping[CustomerId, str]
+) -> None:
+    """Fail the run with a table of the tenants that failed. Call it last: the others are done and reported by then."""
+    # A tenant that is deleted during the run has no table any more. Nobody has to look at that.
+    active = still_active(tenants, list(failures)) if failures else set()
+    to_report = {customer: why for customer, why in failures.items() if customer in active}
+    if to_report:
+        raise dg.Failure(
+            f"{len(to_report)} of {len(customers)} tenants need somebody to look at them",
+            metadata={"tenants": failure_table(to_report)},
+            # Whatever another attempt can mend has had its attempts.
+            allow_retries=False,
+        )

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import dagster as dg
 
-# An instance tells of its backfills only in these terms, which Dagster does not export.
+# Needed to list an instance's backfills; Dagster does not export them.
 from dagster._core.execution.backfill import (
     BULK_ACTION_TERMINAL_STATUSES,
     BulkActionsFilter,
@@ -18,10 +18,10 @@ PARTITIONS = "tenants"
 tenants_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS)
 
 DDL_POOL = "tenant_ddl"
-"""Whatever creates or drops schemas: the database bears only so much of it beside the daemons' work."""
+"""For what creates or drops schemas: too much of it at once would slow the daemons down."""
 
 LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3", "dagster/max_runtime": "1800"}
-"""Of runs that somebody waits for: they go before whatever else is queued, and one that died is started again."""
+"""For runs that somebody waits for: they come first in the queue, and one whose process died is started again."""
 
 
 UNFINISHED = [
@@ -45,16 +45,16 @@ def partition_range(keys: Sequence[str]) -> dict[str, str]:
 
 
 def forget_partition(instance: dg.DagsterInstance, customer_id: CustomerId) -> None:
-    """Remove a customer's key, if it is there. One that is held is left to the `tenant_registry_sensor`."""
+    """Remove a customer's key, if it is there. One that is held stays until the `tenant_registry_sensor` removes it."""
     if str(customer_id) not in held_keys(instance):
         instance.delete_dynamic_partition(PARTITIONS, str(customer_id))
 
 
 def held_keys(instance: dg.DagsterInstance) -> set[str]:
-    """Keys that a run which has not ended begins or ends with, and all of a backfill that has not ended.
+    """The first and last key of each unfinished run, and all keys of each unfinished backfill.
 
-    Dagster looks a range up by its two ends when the run starts, and again for each result: were one of them gone by
-    then, the run would fail for all its tenants. A backfill fails for all of them where any of its keys is gone.
+    Dagster looks a range up by its two ends when the run starts, and again for each result. If one of them is gone by
+    then, the run fails for all its tenants. A backfill fails for all its tenants if any of its keys is gone.
     """
     runs = instance.get_runs(filters=dg.RunsFilter(statuses=UNFINISHED))
     held = {run.tags[tag] for run in runs for tag in _NAMES_A_KEY if tag in run.tags}

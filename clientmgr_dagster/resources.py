@@ -1,4 +1,4 @@
-"""What assets and sensors are given to work with. Settings come from the environment, as everywhere."""
+"""The resources of assets and sensors. Settings come from the environment, as everywhere."""
 
 import functools
 

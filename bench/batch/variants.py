@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from bench.batch.session import Driver
 from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload
 from clientmgr.base.customer_ids import CustomerId, in_schema, quoted_schema
-from clientmgr.base.database import Role
+from clientmgr.base.database import Database, Role
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr_dagster.spark.jdbc import jdbc_options
 from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.orphans import find_orphans
 
@@ -110,7 +110,7 @@ def _jdbc_numbers(driver: Driver, workload: Workload) -> None:
 
 def _all_devices(driver: Driver, workload: Workload) -> DataFrame:
     """The tenants' tables put together as a tree: one after the other, Spark would take a minute to plan a thousand."""
-    options = {**jdbc_options(workload.database), "fetchsize": FETCH_SIZE}
+    options = {**_jdbc_options(workload.database, Role.READER), "fetchsize": FETCH_SIZE}
     tables = [
         driver.spark.read.format("jdbc")
         .options(**options, dbtable=f"{quoted_schema(customer)}.devices")
@@ -130,9 +130,19 @@ _USED = (
 )
 
 
+def _jdbc_options(database: Database, role: Role) -> dict[str, str]:
+    found = {name: str(value) for name, value in conninfo_to_dict(database.conninfo(role)).items()}
+    return {
+        "url": f"jdbc:postgresql://{found['host']}:{found['port']}/{found['dbname']}",
+        "driver": "org.postgresql.Driver",
+        "user": found["user"],
+        "password": found.get("password", ""),
+        "options": f"-c role={role}",
+    }
+
+
 def _write(rows: DataFrame, workload: Workload, table: str) -> None:
-    options = jdbc_options(workload.database)
-    options["options"] = f"-c role={Role.WRITER}"
+    options = _jdbc_options(workload.database, Role.WRITER)
     rows.write.format("jdbc").options(**options, dbtable=table).mode("append").save()
 
 

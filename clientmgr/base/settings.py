@@ -125,10 +125,6 @@ class Settings(BaseSettings):
         le=10_000,
         description="Tasks that a read of tenants, BigQuery or DynamoDB is cut into: a few per core.",
     )
-    spark_postgres_reader: Literal["arrow", "jdbc"] = Field(
-        "arrow",
-        description="How Spark reads devices: Arrow over COPY, or JDBC for clusters that have the driver's jar.",
-    )
 
     # Stores that we do not own
     bigquery_project: str = Field(

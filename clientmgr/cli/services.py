@@ -39,7 +39,7 @@ def pubsub_gateway(
     from clientmgr.broker.gateway.server import serve
 
     # Its gauges are of the system as a whole: in any other process they would stand at 0 and say that all is well.
-    from clientmgr.operations.maintenance import keep_up
+    from clientmgr.operations.maintenance import run_maintenance
 
     def on_ready(chosen_port: int) -> None:
         if not quiet:
@@ -49,12 +49,12 @@ def pubsub_gateway(
     async def main(stop: asyncio.Event) -> None:
         async with serve_metrics(settings):
             # The gateway runs wherever the system does, and once: it looks after the log as a whole.
-            upkeep = asyncio.create_task(keep_up(settings, database))
+            maintenance = asyncio.create_task(run_maintenance(settings, database))
             try:
                 await serve(settings, database, stop, on_ready=on_ready)
             finally:
-                upkeep.cancel()
-                await asyncio.gather(upkeep, return_exceptions=True)
+                maintenance.cancel()
+                await asyncio.gather(maintenance, return_exceptions=True)
 
     # gRPC does its own I/O: uvloop, measured, gains nothing under it.
     raise typer.Exit(run_until_stopped(main, use_uvloop=False))

@@ -1,4 +1,4 @@
-"""BigQuery as we use it: clients that also know a stand-in, and the query for a page of deleted contacts."""
+"""BigQuery as we use it: clients, of a stand-in too, and the query for a page of deleted contacts."""
 
 import contextlib
 import re
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 # A server that is down makes Google's client try for ever.
 DEADLINE_S = 300.0
-# Should we be killed before we have removed it.
+# In case we are killed before we have removed it.
 EXPIRES = "OPTIONS (expiration_timestamp = TIMESTAMP_ADD(CURRENT_TIMESTAMP(), INTERVAL 6 HOUR))"
 _TABLE = re.compile(r"^[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+$")
 # Before any deletion there can be.
@@ -26,13 +26,13 @@ BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class BigQueryAccess:
-    """How BigQuery is reached. With an endpoint it is a stand-in, which knows no credentials."""
+    """How BigQuery is reached. An endpoint means a stand-in, which needs no credentials."""
 
     project: str
     endpoint: str = ""
     storage_endpoint: str = ""
     scratch_dataset: str = ""
-    """Where pages are put aside; empty: where BigQuery keeps the results of queries by itself."""
+    """Where pages are stored for reading; empty: where BigQuery itself keeps the results of queries."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "BigQueryAccess":
@@ -79,7 +79,7 @@ class Position:
 
 
 def bounds(watermarks: Mapping[CustomerId, datetime | None], overlap: timedelta) -> dict[CustomerId, datetime]:
-    """From where each customer is read: somewhat behind its watermark, for rows that came late."""
+    """From where each customer is read: somewhat before its watermark, because rows may arrive late."""
     return {customer: BEGINNING if moment is None else moment - overlap for customer, moment in watermarks.items()}
 
 
@@ -93,9 +93,9 @@ def page_table(
     after: Position | None,
     limit: int,
 ) -> Iterator[str]:
-    """The next page, put aside by BigQuery in a table of its own: projects/…/datasets/…/tables/…
+    """The next page, which BigQuery stores in a table of its own: projects/…/datasets/…/tables/…
 
-    Storage Read has tables alone to offer, and reads a million rows while the REST interface reads some thousands.
+    Storage Read only reads tables. It reads a million rows in the time the REST interface takes for some thousands.
     """
     from google.cloud.bigquery import TableReference
     from google.cloud.bigquery.retry import DEFAULT_RETRY

@@ -27,7 +27,7 @@ MESSAGES_A_TRANSACTION = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How far a customer's deletions have come."""
+    """Progress: how many deletions of a customer are published."""
 
     customer_id: CustomerId
     messages: int
@@ -54,7 +54,7 @@ async def publish_deletions(
     batch_size: int = MESSAGES_A_TRANSACTION,
     on_progress: Callable[[Published], None] = lambda _: None,
 ) -> dict[CustomerId, int]:
-    """Publish what of these customers is found and not yet published; returns how many messages of each."""
+    """Publish the deletions of these customers that are not yet published. Returns how many, by customer."""
     published: dict[CustomerId, int] = {}
     await broker.ensure_topic(CONTACT_DELETION)
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
@@ -69,13 +69,13 @@ async def publish_deletions(
 
 
 def watermarks(connection: Connection[Any], customers: Sequence[CustomerId]) -> dict[CustomerId, datetime | None]:
-    """Up to where each customer's deletions are published; None: nothing ever was."""
+    """Up to where each customer's deletions are published. None: none were."""
     rows = connection.execute(_QUERIES["watermarks"], {"customers": list(customers)})
     return {CustomerId(customer_id): deleted_at for customer_id, deleted_at in rows}
 
 
 def unpublished(connection: Connection[Any], customers: Sequence[CustomerId] | None = None) -> dict[CustomerId, int]:
-    """How many deletions wait to be published, by customer; of all customers where none are named."""
+    """How many deletions wait to be published, by customer. Without `customers`: of all."""
     rows = connection.execute(_QUERIES["unpublished"], {"customers": None if customers is None else list(customers)})
     return {CustomerId(customer_id): count for customer_id, count in rows}
 

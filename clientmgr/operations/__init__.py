@@ -1,1 +1,1 @@
-"""What operators ask of the system as a whole: its health, its nightly jobs, its maintenance."""
+"""What operators ask of the system as a whole: health, nightly jobs, maintenance, migrations."""

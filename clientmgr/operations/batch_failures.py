@@ -1,4 +1,4 @@
-"""Tenants that a batch could not read, by run and step: the others went on, and somebody has to be told."""
+"""Tenants that a batch could not read, by run and step. The others went on; these are reported."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +12,7 @@ _QUERIES = named_queries("operations/queries/batch_failures.sql")
 
 
 def record_failures(connection: Connection[Any], run_id: str, step: str, failures: Mapping[int, str]) -> None:
-    """In the caller's transaction: what is recorded here is exactly what this run failed at in this step."""
+    """Replace the record of this run and step, in the caller's transaction."""
     connection.execute(_QUERIES["forget"], {"run_id": run_id, "step": step})
     if failures:
         columns = {"customers": list(failures), "errors": list(failures.values())}

@@ -1,5 +1,6 @@
-"""What has to be done now and then for the system as a whole, by some process that is always there. The Pub/Sub
-gateway is such a one; several who do it at once do no harm.
+"""Recurring tasks for the system as a whole: deleting old messages and exporting metrics.
+
+A process that always runs does them, such as the Pub/Sub gateway. Several processes may do them at once.
 """
 
 import asyncio
@@ -15,49 +16,49 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.retention import trim
-from clientmgr.operations.system_metrics import export_standing
+from clientmgr.operations.system_metrics import export_system_metrics
 
 log = get_logger(__name__)
 
 TRIM_EVERY_S = 600.0
 EXPORT_LAG_EVERY_S = 10.0
-EXPORT_STANDING_EVERY_S = 60.0
+EXPORT_METRICS_EVERY_S = 60.0
 
 
-async def keep_up(
+async def run_maintenance(
     settings: Settings,
     database: Database,
     *,
     trim_every_s: float = TRIM_EVERY_S,
     lag_every_s: float = EXPORT_LAG_EVERY_S,
-    standing_every_s: float = EXPORT_STANDING_EVERY_S,
+    metrics_every_s: float = EXPORT_METRICS_EVERY_S,
 ) -> None:
-    """Delete old messages that nobody needs; keep the metrics of the whole current where they are served. Cancel it."""
+    """Delete messages that nobody needs any more, and keep the system's metrics current. Runs until it is cancelled."""
 
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
         await forget_trimmed(connection)
 
-    async def tell_standing(connection: AsyncConnection[Any]) -> None:
-        await export_standing(connection, sync_tolerance=settings.sync_tolerance)
+    async def export_metrics(connection: AsyncConnection[Any]) -> None:
+        await export_system_metrics(connection, sync_tolerance=settings.sync_tolerance)
 
-    async with asyncio.TaskGroup() as chores:
-        chores.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
         if settings.metrics_port:
-            chores.create_task(_repeat(database, Role.READER, LagExport(), lag_every_s))
-            chores.create_task(_repeat(database, Role.READER, tell_standing, standing_every_s))
+            tasks.create_task(_repeat(database, Role.READER, LagExport(), lag_every_s))
+            tasks.create_task(_repeat(database, Role.READER, export_metrics, metrics_every_s))
 
 
 async def _repeat(
-    database: Database, role: Role, chore: Callable[[AsyncConnection[Any]], Awaitable[None]], every_s: float
+    database: Database, role: Role, task: Callable[[AsyncConnection[Any]], Awaitable[None]], every_s: float
 ) -> None:
-    """A server that is away for a while only costs a turn."""
+    """Do it again and again. While the server is away, a turn is skipped."""
     while True:
         try:
             async with await database.connect_async(role, autocommit=True) as connection:
-                await chore(connection)
+                await task(connection)
         except (psycopg.Error, OSError) as error:
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise asyncio.CancelledError from error  # a query that is cancelled with us may speak up first
-            log.warning("upkeep failed, next time perhaps", error=str(error).strip())
+            if (ours := asyncio.current_task()) is not None and ours.cancelling():
+                raise asyncio.CancelledError from error  # a query that is cancelled with us may raise first
+            log.warning("maintenance failed, it is tried again", error=str(error).strip())
         await asyncio.sleep(every_s)

@@ -1,4 +1,4 @@
-"""Brings all that exists once per database to its newest version: control schema, log, results of batch work."""
+"""Brings everything that exists once per database to its newest version: a folder of `sql/` for each package."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -6,34 +6,32 @@ from typing import Final
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import apply_folders, ensure_database_grants
+from clientmgr.base.sqlfiles import sql_root
 from clientmgr.tenants import customer_data
 
 log = get_logger(__name__)
 
-FOLDERS: Final = (
-    "base",
-    "audit",
-    "tenants",
-    "broker",
-    "gateway",
-    "live",
-    "orphans",
-    "contact_deletions",
-    "tenant_metrics",
-    "operations",
-)
-"""Of `sql/`, by the packages that own them, in the order in which they build on each other."""
+FIRST: Final = ("base", "audit", "tenants", "broker", "gateway")
+"""Folders that others build on, in this order. The others build on these alone, and come by name."""
+PER_TENANT: Final = "tenant"
+"""Not applied here: the schema manager applies it to each tenant's schema."""
 
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"
 
 
-def migrate_database(database: Database, folders: Sequence[str] = FOLDERS) -> list[str]:
-    """Apply what is pending. Returns the names of the files applied."""
+def folders() -> Sequence[str]:
+    """Every folder of `sql/` that has migrations, in the order in which they are applied."""
+    found = {file.parent.name for file in sql_root().glob("*/0001_*.sql")}
+    return (*FIRST, *sorted(found.difference(FIRST, [PER_TENANT])))
+
+
+def migrate_database(database: Database, chosen: Sequence[str] | None = None) -> list[str]:
+    """Apply what is pending, of all folders or of the chosen ones. Returns the names of the files applied."""
     with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
         connection.execute("SET LOCAL client_min_messages = warning")
-        applied = apply_folders(connection, folders)
+        applied = apply_folders(connection, folders() if chosen is None else chosen)
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)
     for name in applied:

@@ -1,4 +1,4 @@
-"""Whether the work of the night was done: what each kind of it left in its tables, and when."""
+"""Whether the nightly jobs are done: what each left in its tables, and when."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -12,22 +12,22 @@ _QUERIES = named_queries("operations/queries/nightly_jobs.sql")
 _STANDING = named_queries("operations/queries/standing.sql")
 
 _FOR_EVERY_TENANT: Final = {"tenant metrics": "dashboard", "orphan search": "orphan_search"}
-"""What is done for each tenant, and what the metrics call it. One tenant that was left out is one too many."""
+"""Jobs that run for each tenant, and their names in the metrics. They count as late if a single tenant waits."""
 
 LATE_AFTER: Final = timedelta(hours=36)
-"""Done every night: a day and a half without is a night that was missed."""
+"""A job runs every night: a day and a half without it means that a night was missed."""
 
 
 class NightlyWork(Struct, frozen=True, rename="camel"):
-    """One kind of work that is done every night."""
+    """A job that runs every night."""
 
     name: str
     done_at: datetime | None
-    """Up to when it is done: where it is done for every tenant, the one that waits longest counts. None: never yet."""
+    """When it was last done. Of a job for each tenant, the tenant that waits longest counts. None: never yet."""
     failures: int
-    """Tenants that it failed for, the last time."""
+    """Tenants for which it failed the last time."""
     state: str
-    """`fresh`, `late` or `never`: not yet, and no tenant has waited a night for it."""
+    """`fresh`, `late`, or `never`: not done yet, and no tenant has waited a night for it."""
 
 
 def nightly_work(connection: Connection[Any], *, now: datetime | None = None) -> list[NightlyWork]:
@@ -42,7 +42,7 @@ def nightly_work(connection: Connection[Any], *, now: datetime | None = None) ->
 def _judged(
     name: str, last_done_at: datetime | None, failures: int, waiting_since: datetime | None, now: datetime
 ) -> NightlyWork:
-    """`waiting_since`: since when some tenant waits, its activation at the earliest. None: nobody waits for it."""
+    """`waiting_since`: since when a tenant waits, at the earliest since its activation. None: no tenant waits."""
     waiting_since = waiting_since or last_done_at
     done_at = None if last_done_at is None else waiting_since
     if waiting_since is not None and now - waiting_since > LATE_AFTER:

@@ -1,6 +1,6 @@
-"""Gauges of how the system as a whole stands, from the database: tenants, the nightly work, the audit log.
+"""Gauges of the system as a whole, from the database: tenants, nightly jobs, the audit log.
 
-One process that is always there tells them (`clientmgr.operations.maintenance`), whoever does the work.
+One process that always runs exports them (`clientmgr.operations.maintenance`), whichever process does the jobs.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ AUDIT_FINDINGS: Final = Gauge(
 )
 
 
-async def export_standing(connection: AsyncConnection[Any], *, sync_tolerance: float) -> None:
+async def export_system_metrics(connection: AsyncConnection[Any], *, sync_tolerance: float) -> None:
     """Set all gauges of this module."""
     async with connection.cursor(row_factory=tuple_row) as cursor:
         counts: dict[str, int] = dict(await (await cursor.execute(_QUERIES["tenants"])).fetchall())

@@ -1,1 +1,1 @@
-"""Orphans: devices that have had no contact for too long. What is to be done with them, and doing it."""
+"""Orphans: devices that have had no contact for too long. Which of them may be deleted, and their deletion."""

@@ -1,4 +1,4 @@
-"""Deletes orphans in bounded batches, each looked at again and audited; who fails is tried again, then reported."""
+"""Deletes orphans in bounded batches. Each device is checked again, each batch audited; a failing tenant is retried."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -31,22 +31,22 @@ ACTION = "orphans.delete"
 
 @dataclass(frozen=True, slots=True)
 class OrphanResult:
-    """What became of one tenant's orphans in a run."""
+    """The outcome of a run for one tenant."""
 
     customer_id: CustomerId
     outcome: Outcome
     candidates: int = 0
     deleted: int = 0
     spared: int = 0
-    """No longer orphans when they were looked at again."""
+    """No longer orphans when they were checked again."""
     devices: int | None = None
-    """All that the tenant had, where the guard wanted to know."""
+    """How many the tenant had in all, where the guard needed to know."""
     attempts: int = 1
     error: str | None = None
 
 
 class OrphanDeletion:
-    """One run over some tenants. Killed and started again it goes on where it was."""
+    """One run over some tenants. Killed and started again, it continues where it was."""
 
     def __init__(
         self, database: Database, settings: Settings, policy: OrphanPolicy, *, run_id: str, actor: str
@@ -74,7 +74,7 @@ class OrphanDeletion:
 
             def work(customer_id: CustomerId) -> OrphanResult:
                 result = self._one_tenant(pool, customer_id)
-                # On a connection of its own: the one before may be what failed.
+                # On another connection: the one before may be what failed.
                 with pool.connection() as connection:
                     self._record(connection, result)
                 return result
@@ -86,7 +86,7 @@ class OrphanDeletion:
         return results
 
     def _one_tenant(self, pool: ConnectionPool[Connection[Any]], customer_id: CustomerId) -> OrphanResult:
-        """All attempts at one tenant, each on a connection of its own: the one before may have lost its own.
+        """All attempts at one tenant. Each takes its own connection: the last attempt may have lost its connection.
 
         What an attempt deleted before it failed stays deleted, and counts.
         """
@@ -139,7 +139,7 @@ class OrphanDeletion:
         orphaned_before: datetime,
         progress: "_Progress",
     ) -> bool:
-        """Delete and audit some; False: none was left."""
+        """Delete and audit one batch. False: none was left."""
         with connection.transaction():
             connection.execute(queries["lock_writes"], {"customer_ids": [customer_id]})
             chosen = {"customer_id": customer_id, "limit": self._policy.batch_size}
@@ -202,7 +202,7 @@ def record_searches(
     policy: OrphanPolicy,
     run_id: str,
 ) -> dict[CustomerId, int]:
-    """Remember that these tenants' orphans were looked for; returns how many candidates each has."""
+    """Record when these tenants were searched for orphans. Returns how many candidates each has."""
     rows = connection.execute(
         _QUERIES["record_searches"],
         {

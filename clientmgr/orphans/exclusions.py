@@ -1,6 +1,6 @@
-"""Customers whose orphans are never deleted, as somebody decided while the system runs. Each change is audited.
+"""Customers whose orphans are never deleted, because an operator said so while the system runs. Changes are audited.
 
-Those that ORPHAN_EXCLUDED_CUSTOMERS names are excluded too, and can't be taken back here.
+ORPHAN_EXCLUDED_CUSTOMERS excludes customers too. Those can't be included again here.
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ def is_excluded(connection: Connection[Any], customer_id: CustomerId) -> bool:
 def exclude(
     connection: Connection[Any], audit: AuditLogger, customer_id: CustomerId, *, reason: str, actor: str
 ) -> bool:
-    """Keep the customer's orphans from now on, in the caller's transaction. False: it was so already."""
+    """Keep the customer's orphans from now on, in the caller's transaction. False: they were excluded already."""
     require_customer(connection, customer_id)
     parameters = {"customer_id": customer_id, "reason": reason, "updated_by": actor}
     changed = connection.execute(_QUERIES["exclude"], parameters).fetchone() is not None

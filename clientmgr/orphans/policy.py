@@ -9,13 +9,13 @@ from clientmgr.base.settings import Settings
 
 
 class Outcome(enum.StrEnum):
-    """What became of a tenant's orphans."""
+    """What happened to a tenant's orphans."""
 
     DELETED = "deleted"
     DRY_RUN = "dry run"
     EXCLUDED = "excluded"
     GUARDED = "guarded"
-    """So many that it looks like a mistake: nothing was deleted, somebody has to look."""
+    """So many that it looks like a mistake. Nothing was deleted, and somebody has to look."""
     NOT_SEARCHED = "not searched"
     """Nobody has looked for its orphans yet."""
     FAILED = "failed"
@@ -47,11 +47,11 @@ class OrphanPolicy:
         )
 
     def orphaned_before(self, now: datetime) -> datetime:
-        """Who has had no contact since then, or longer, is an orphan."""
+        """A device without a contact since before this moment is an orphan."""
         return now - self.threshold
 
     def needs_device_count(self, candidates: int) -> bool:
-        """Whether the guard wants to know how many devices there are in all; counting them takes a while."""
+        """Whether the guard needs the number of all devices. Counting them takes a while."""
         return candidates > self.guard_minimum
 
     def is_guarded(self, candidates: int, devices: int) -> bool:
@@ -59,6 +59,6 @@ class OrphanPolicy:
 
 
 def parse_customers(text: str) -> frozenset[CustomerId]:
-    """Customer ids with commas between them."""
+    """Customer ids separated by commas."""
     ids = (part.strip() for part in text.split(","))
     return frozenset(parse_customer_id(one, field="ORPHAN_EXCLUDED_CUSTOMERS") for one in ids if one)

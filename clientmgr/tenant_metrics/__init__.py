@@ -1,1 +1,1 @@
-"""The dashboard's numbers: what is asked of them and of their history. Collecting them is Spark's work."""
+"""The numbers of each tenant and their history: reading and checking them. Spark collects them."""

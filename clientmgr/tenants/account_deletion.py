@@ -1,7 +1,7 @@
-"""Deletes a customer's account: schema, what else belongs to it, and what others show of it.
+"""Deletes a customer's account: its schema, its data elsewhere, and what others show of it.
 
-Each step can be done again, and the tenant stays `deleting` until the last one: whatever ends a deletion half-way,
-asking again goes on with it. The audit log has the intent first and the result last.
+Each step can be repeated, and the tenant stays `deleting` until the last one. Whatever ends a deletion half-way, the
+next request continues it. The audit log has the intent first and the result last.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants import customer_data
-from clientmgr.tenants.cache_invalidation import Announcer
+from clientmgr.tenants.cache_invalidation import CacheInvalidator
 from clientmgr.tenants.registry import TenantStatus, lock_tenants
 from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, TenantResult, explain
@@ -36,7 +36,7 @@ class Step(enum.StrEnum):
     """How far a deletion has come."""
 
     INTENDED = "the intent is recorded"
-    ANNOUNCED = "nobody takes the customer for active any more"
+    CACHES_INVALIDATED = "nobody takes the customer for active any more"
     DROPPED = "the schema and all rows are gone"
     UNCACHED = "cached data is gone"
     RELEASED = "it is shown nowhere any more"
@@ -45,37 +45,41 @@ class Step(enum.StrEnum):
 
 OnStep = Callable[[Step], None]
 Release = Callable[[CustomerId], None]
-"""Makes those forget the customer of whom `clientmgr` knows nothing. It may be called again."""
+"""Makes systems that `clientmgr` does not know forget the customer. It may be called again."""
 
 
 class AccountDeletion:
     """One per schema manager, which lends it its connections."""
 
     def __init__(
-        self, settings: Settings, audit: AuditLogger, announcer: Announcer, connect: Callable[[], Connection[Any]]
+        self,
+        settings: Settings,
+        audit: AuditLogger,
+        cache_invalidator: CacheInvalidator,
+        connect: Callable[[], Connection[Any]],
     ) -> None:
         self._settings = settings
         self._audit = audit
-        self._announcer = announcer
+        self._cache_invalidator = cache_invalidator
         self._connect = connect
 
     def run(self, request: TenantRequest, *, on_step: OnStep, release: Release) -> TenantResult:
-        """Delete, or go on with a deletion; absent is a result too, and so is a newer request that says otherwise."""
+        """Delete, or continue a deletion. An absent customer is a result too, and so is a newer request to keep it."""
         customer = request.customer_id
         with self._connect() as connection:
             if not self._intend(connection, request):
                 return TenantResult(customer, Change.SUPERSEDED)
             on_step(Step.INTENDED)
             # Before the schema goes: from here on nobody may take the customer for active.
-            self._announcer.announce_change()
-            on_step(Step.ANNOUNCED)
+            self._cache_invalidator.invalidate()
+            on_step(Step.CACHES_INVALIDATED)
             try:
                 with connection.transaction():
                     result = self._drop(connection, request)
                 if result.change is Change.SUPERSEDED:
                     return result
                 on_step(Step.DROPPED)
-                # After the rows: whoever fills a cache from now on finds nothing to fill it with.
+                # After the rows: from now on nobody finds anything to fill a cache with.
                 customer_data.remove_cached(self._settings, customer)
                 on_step(Step.UNCACHED)
                 release(customer)
@@ -90,7 +94,7 @@ class AccountDeletion:
         return result
 
     def _intend(self, connection: Connection[Any], request: TenantRequest) -> bool:
-        """Note what is wanted. What has begun is finished, also when the customer is wanted back by now."""
+        """Record the request. A deletion that has begun is finished, even if the customer is to come back by now."""
         customer = request.customer_id
         with connection.transaction():
             stands = record_requests(connection, RequestedState.DELETED, [request])
@@ -106,7 +110,7 @@ class AccountDeletion:
         customer = request.customer_id
         statuses = [tenant.status for tenant in lock_tenants(connection, [customer])]
         if statuses and statuses[0] not in (TenantStatus.DELETING, TenantStatus.DELETED):
-            # Somebody else has finished the deletion meanwhile, and the customer is back: this is not ours to drop.
+            # Another process has finished the deletion, and the customer is back: its new schema stays.
             self._record(connection, request, Change.SUPERSEDED)
             return TenantResult(customer, Change.SUPERSEDED)
         rows_deleted = drop_schema(connection, customer)
@@ -133,13 +137,13 @@ class AccountDeletion:
         self._audit.append(connection, [entry])
 
     def _record_failure(self, connection: Connection[Any], request: TenantRequest, error: Exception) -> None:
-        """The tenant stays `deleting`; asking again goes on where this ended."""
+        """The tenant stays `deleting`. The next request continues where this one ended."""
         own = self._connect if connection.broken else lambda: contextlib.nullcontext(connection)
         try:
             with own() as working, working.transaction():
                 self._record(working, request, "failed", error=explain(error))
         except psycopg.Error as unrecorded:
-            # The failure itself is what the caller has to hear of.
+            # The caller needs the failure itself, not this one.
             reason = explain(unrecorded)
             log.error("a failed deletion is not in the audit log", customer_id=request.customer_id, error=reason)
 

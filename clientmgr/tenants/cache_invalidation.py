@@ -1,4 +1,4 @@
-"""Tells those who cache the tenants' statuses (`directory`) of a change of the registry, which makes all of it void."""
+"""Invalidates the cached statuses of tenants (`directory`) after each change of the registry."""
 
 import time
 import uuid
@@ -15,20 +15,20 @@ ENTRY_LIFETIME_S = 5
 ANSWER_WITHIN_S = 2.0
 
 
-class Announcer(Protocol):
-    """Told of each change of the registry, once it is committed and before anything is built on it."""
+class CacheInvalidator(Protocol):
+    """Called after each change of the registry: once it is committed, and before anything relies on it."""
 
-    def announce_change(self) -> None: ...
+    def invalidate(self) -> None: ...
 
 
-class RedisAnnouncer:
-    """Where no Redis is configured there is nobody to tell."""
+class RedisCacheInvalidator:
+    """Without a Redis in the settings nothing is cached, and there is nothing to do."""
 
     def __init__(self, settings: Settings) -> None:
         self._url = settings.redis_url
 
-    def announce_change(self) -> None:
-        """Replace the generation; where Redis does not answer, wait until nothing cached can be left."""
+    def invalidate(self) -> None:
+        """Replace the generation. Where Redis does not answer, wait until whatever it holds has expired."""
         if not self._url:
             return
         # It takes half a second to import, and most commands change no tenant.
@@ -45,5 +45,5 @@ class RedisAnnouncer:
 
 
 def new_generation() -> str:
-    """A name that was never used: a counter could come back to where it was after Redis lost it."""
+    """A name that was never used. A counter would start again when Redis has lost it."""
     return uuid.uuid4().hex

@@ -1,18 +1,37 @@
-"""What belongs to a customer outside of its schema: the one list of what else a deletion removes.
+"""Customer data: what is kept of a customer outside of its schema, and goes when the account is deleted.
 
-Whoever keeps something by customer adds a line here, and no more: `clientmgr migrate` lets clientmgr_ddl delete from
-what is named here. A table that does not exist (yet) is passed over.
+The rule: every table of the schema `clientmgr` with a column `customer_id bigint` is customer data, unless KEPT says
+why it outlives the customer. Nobody registers a table. `clientmgr migrate` lets clientmgr_ddl delete from it.
 """
 
+import graphlib
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, LiteralString
 
 from psycopg import Connection, sql
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.errors import TransientError
+from clientmgr.base.errors import MigrationError, TransientError
 from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.tenants.cache_invalidation import ANSWER_WITHIN_S, ENTRY_KEY
+
+_QUERIES = named_queries("tenants/queries/customer_data.sql")
+
+SCHEMA: Final = "clientmgr"
+
+KEPT: Final[Mapping[str, str]] = {
+    "tenants": "The registry: a deleted customer is known as deleted, and not as one that never was.",
+    "tenant_wishes": "The newest request for a customer keeps an old activation from bringing it back.",
+    "tenant_migrations": "The deletion forgets these itself, together with the schema that they are about.",
+    "audit_log": "The proof that the deletion was asked for and done. Nobody may change it.",
+    "audit_heads": "Where each customer's chain of audit rows ends.",
+}
+"""Tables with a customer_id that outlive the customer, and why."""
+
+MESSAGES: Final = ("dead_letter_queue", "delayed_message_t", "pubsub_delayed")
+"""Messages that wait or are dead hold tokens, hardware ids, contacts. They name the customer in text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,35 +41,17 @@ class Rows:
     table: str
     column: str = "customer_id"
     type: Literal["bigint", "text"] = "bigint"
-    schema: str = "clientmgr"
     are_messages: bool = False
     """Whether a payload names the customer where the column is empty: many publish without an ordering key."""
 
-
-ROWS: Final = (
-    # Messages that wait or died carry what devices said: tokens, hardware ids, contacts.
-    Rows("dead_letter_queue", "host_id", "text", are_messages=True),
-    Rows("delayed_message_t", "host_id", "text", are_messages=True),
-    Rows("pubsub_delayed", "host_id", "text", are_messages=True),
-    Rows("flippers"),
-    Rows("orphan_exclusions"),
-    Rows("dashboard_tenant_metrics"),
-    Rows("dashboard_tenant_metrics_history"),
-    Rows("dashboard_tenant_metrics_staged"),
-    Rows("orphan_candidates"),
-    Rows("orphan_candidates_staged"),
-    Rows("orphan_searches"),
-    Rows("orphan_deletion_results"),
-    Rows("deleted_contacts"),
-    Rows("deleted_contacts_staged"),
-    Rows("contact_deletion_watermarks"),
-    Rows("batch_failures"),
-)
 
 # As escaped text: any bytes are some, while not all of them are JSON, or even UTF-8.
 NAMED_IN_PAYLOAD: Final = (
     """coalesce(nullif({}, ''), substring(encode(b.payload, 'escape') FROM '"customerId"\\s*:\\s*"?([0-9]+)'))"""
 )
+
+RECORD_OF_FAILURES: Final = "batch_failures"
+"""Last of all: the writer of results writes it last too, and whoever takes locks in another order can deadlock."""
 
 CACHED_KEYS: Final = (ENTRY_KEY,)
 """Redis keys, with the customer's id in the place of `{customer_id}`."""
@@ -59,7 +60,7 @@ CACHED_KEYS: Final = (ENTRY_KEY,)
 def remove_rows(connection: Connection[Any], customer_id: CustomerId) -> dict[str, int]:
     """Delete the customer's rows in the caller's transaction. Returns how many went, by table, where there were any."""
     removed = {}
-    for rows in _existing(connection):
+    for rows in tables(connection):
         statement = _filled("DELETE FROM {table} AS b WHERE {customer} = %s::{type}", rows)
         if count := connection.execute(statement, (customer_id,)).rowcount:
             removed[rows.table] = count
@@ -67,12 +68,12 @@ def remove_rows(connection: Connection[Any], customer_id: CustomerId) -> dict[st
 
 
 def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
-    """Customers that are deleted and have rows somewhere: written late by somebody who did not know.
+    """Deleted customers that have rows somewhere: a process that did not know of the deletion wrote them late.
 
-    While a deletion is still to come or under way, the rows are its own to remove.
+    Rows of a deletion that is still to come or under way do not count: it removes them itself.
     """
     found: set[CustomerId] = set()
-    for rows in _existing(connection):
+    for rows in tables(connection):
         statement = _filled(
             "SELECT w.customer_id FROM clientmgr.tenant_wishes AS w WHERE w.wish = 'deleted'"
             " AND w.customer_id::{type} IN (SELECT {customer} FROM {table} AS b)"
@@ -86,28 +87,41 @@ def deleted_customers_with_rows(connection: Connection[Any]) -> set[CustomerId]:
 
 def ensure_grants(connection: Connection[Any]) -> None:
     """Let clientmgr_ddl, which deletes accounts, delete from all of these tables. For the owner, after migrations."""
-    for rows in _existing(connection):
-        name = f"{rows.schema}.{rows.table}"
-        (granted,) = connection.execute(
-            "SELECT has_table_privilege('clientmgr_ddl', %(table)s, 'SELECT')"
-            " AND has_table_privilege('clientmgr_ddl', %(table)s, 'DELETE')",
-            {"table": name},
-        ).fetchall()
-        if not granted[0]:
+    for rows in tables(connection):
+        ((may_delete,),) = connection.execute(_QUERIES["may_delete"], {"table": f"{SCHEMA}.{rows.table}"}).fetchall()
+        if not may_delete:
             connection.execute(_filled("GRANT SELECT, DELETE ON {table} TO clientmgr_ddl", rows))
 
 
-def _existing(connection: Connection[Any]) -> list[Rows]:
-    names = [f"{rows.schema}.{rows.table}" for rows in ROWS]
-    found = connection.execute("SELECT n FROM unnest(%s::text[]) AS n WHERE to_regclass(n) IS NOT NULL", (names,))
-    existing = {row[0] for row in found}
-    return [rows for rows, name in zip(ROWS, names, strict=True) if name in existing]
+def tables(connection: Connection[Any]) -> list[Rows]:
+    """All tables with customer data, in the order in which they can be emptied."""
+    found = connection.execute(_QUERIES["existing"], {"names": list(MESSAGES)})
+    messages = [Rows(name, "host_id", "text", are_messages=True) for (name,) in found]
+    references: dict[str, list[str]] = dict(connection.execute(_QUERIES["tables"]).fetchall())
+    return messages + [Rows(name) for name in in_order_of_deletion(references) if name not in KEPT]
+
+
+def in_order_of_deletion(references: Mapping[str, Sequence[str]]) -> Iterable[str]:
+    """Whatever has a foreign key before what it points at. `references`: where each table's foreign keys point."""
+    graph: graphlib.TopologicalSorter[str] = graphlib.TopologicalSorter()
+    for table in sorted(references):
+        graph.add(table)
+        for target in references[table]:
+            if target in references:
+                graph.add(target, table)
+    if RECORD_OF_FAILURES in references:
+        graph.add(RECORD_OF_FAILURES, *(table for table in references if table != RECORD_OF_FAILURES))
+    try:
+        return list(graph.static_order())
+    except graphlib.CycleError as error:
+        circle = ", ".join(error.args[1])
+        raise MigrationError(f"foreign keys go round in a circle, so no table can be emptied first: {circle}") from None
 
 
 def _filled(statement: LiteralString, rows: Rows) -> sql.Composed:
     column = sql.Identifier("b", rows.column)
     return sql.SQL(statement).format(
-        table=sql.Identifier(rows.schema, rows.table),
+        table=sql.Identifier(SCHEMA, rows.table),
         customer=sql.SQL(NAMED_IN_PAYLOAD).format(column) if rows.are_messages else column,
         type=sql.SQL(rows.type),
     )

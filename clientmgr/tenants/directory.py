@@ -1,10 +1,10 @@
 """Which tenants exist and in which status, for daemons that ask thousands of times a second. Cached in Redis.
 
-Redis away means slower, never wrong. Every entry carries the registry's generation, a random name that each activation
-and deletion replaces: an entry of another generation does not count, also one that a slow reader writes after the fact.
-A server that restarts may come back with an older generation than it had, and so may the one that takes over from it:
-whoever connects anew replaces the generation too. Where Redis is away for whoever changes the registry, that change
-waits until all that is cached has expired (`announcing`).
+Without Redis the answers are slower, never wrong. Every entry carries the registry's generation, a random name that
+each activation and deletion replaces. An entry of another generation does not count, even if a slow reader writes it
+after the change. A server that restarts, or that takes over, may hold an older generation: so each new connection
+replaces the generation too. Where Redis does not answer while the registry changes, the change waits until all cached
+entries have expired (`cache_invalidation`).
 """
 
 import time
@@ -29,9 +29,9 @@ log = get_logger(__name__)
 
 ANSWER_WITHIN_S = 0.25
 REST_AFTER_FAILURE_S = 5.0
-"""A Redis that did not answer is left alone for this long: waiting for it at every batch would slow all down."""
+"""How long a Redis that did not answer is not asked: waiting for it at every batch would slow everything down."""
 
-# What stays as it is for a while. A tenant in the making is asked for anew each time.
+# Statuses that last. A tenant that is being activated or deleted is looked up each time.
 _CACHEABLE: dict[str, str | None] = {
     TenantStatus.ACTIVE: TenantStatus.ACTIVE,
     TenantStatus.DELETED: TenantStatus.DELETED,
@@ -42,7 +42,7 @@ _QUERIES = named_queries("tenants/queries/tenants.sql")
 
 
 class TenantDirectory:
-    """The reading side: one per daemon."""
+    """Looks statuses up. One per daemon."""
 
     def __init__(self, settings: Settings) -> None:
         self._redis = (
@@ -51,7 +51,7 @@ class TenantDirectory:
                 decode_responses=True,
                 socket_timeout=ANSWER_WITHIN_S,
                 socket_connect_timeout=ANSWER_WITHIN_S,
-                # Redis is here to save time: the registry is asked sooner than Redis is asked again.
+                # Redis is here to save time: asking the registry is quicker than asking Redis again.
                 retry=Retry(NoBackoff(), 0),
                 encoding_errors="replace",
                 redis_connect_func=_begin_anew,
@@ -64,9 +64,9 @@ class TenantDirectory:
     async def statuses(
         self, connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]
     ) -> dict[CustomerId, str | None]:
-        """The status of each customer; None: never activated. What Redis does not know, the registry is asked for."""
+        """The status of each customer; None: never activated. What is not cached is read from the registry."""
         wanted = sorted(set(customer_ids))
-        # Counted from before the registry is asked, and not from whenever Redis comes to read what we write.
+        # Counted from before the registry is asked, and not from when Redis reads what we write.
         expires_at_ms = time.time_ns() // 1_000_000 + ENTRY_LIFETIME_S * 1000
         generation, known = await self._cached(wanted)
         missing = [customer_id for customer_id in wanted if customer_id not in known]
@@ -123,7 +123,7 @@ class TenantDirectory:
             self._rest(error)
 
     async def _start_generation(self) -> None:
-        """Somebody emptied Redis. From the next look on there is a generation to write in."""
+        """Somebody emptied Redis. From the next lookup on there is a generation to write in."""
         if self._redis is None:
             return
         try:
@@ -141,7 +141,7 @@ def _key(customer_id: CustomerId) -> str:
 
 
 async def _begin_anew(connection: AbstractConnection) -> None:
-    """What each new connection does before it is used."""
+    """Start a new generation. Each new connection does this before it is used."""
     await connection.on_connect()
     await connection.send_command("SET", GENERATION_KEY, new_generation())
     await connection.read_response()

@@ -1,7 +1,7 @@
 """Flippers: switches in the database that change what running daemons do, for everybody or for one customer.
 
-A customer's own setting beats the global one; where there is neither, a flipper is off. Daemons ask a snapshot that is
-at most some seconds old; people change flippers with `clientmgr flippers`, and each change is audited.
+A customer's own setting beats the global one; without either, a flipper is off. Daemons use a snapshot that is at most
+a few seconds old. People change flippers with `clientmgr flippers`, and each change is audited.
 """
 
 import enum
@@ -58,7 +58,7 @@ class Flippers:
 
 
 class FlipperCache:
-    """The flippers for a daemon: read again, on a connection that it is given, once they are `refresh_ms` old."""
+    """The flippers for a daemon. It reads them again, on the given connection, once they are `refresh_ms` old."""
 
     def __init__(self, refresh_ms: int) -> None:
         self._refresh_s = refresh_ms / 1000
@@ -67,7 +67,7 @@ class FlipperCache:
 
     async def current(self, connection: AsyncConnection[Any]) -> Flippers:
         if time.monotonic() >= self._fresh_until:
-            # Counted from before the read: what is set meanwhile is seen no later than that.
+            # Counted from before the read: a change during the read is seen no later than that.
             fresh_until = time.monotonic() + self._refresh_s
             async with connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(_QUERIES["all"])
@@ -79,7 +79,7 @@ class FlipperCache:
 def list_settings(
     connection: Connection[Any], customer_id: CustomerId | None = None, *, scope: SettingScope = "any"
 ) -> Iterator[FlipperSetting]:
-    """What is set, by name; of one customer: its own rows and the global ones."""
+    """All settings by name, or one customer's own settings and the global ones."""
     with connection.cursor(row_factory=class_row(FlipperSetting)) as cursor:
         yield from cursor.execute(_QUERIES["list"], {"customer_id": customer_id, "scope": scope})
 
@@ -93,7 +93,7 @@ def set_flipper(
     enabled: bool,
     actor: str,
 ) -> bool:
-    """Turn a flipper on or off in the caller's transaction. False: it was so already, and nothing is recorded."""
+    """Turn a flipper on or off in the caller's transaction. False: it was like that already, so nothing is recorded."""
     if customer_id is not None:
         require_customer(connection, customer_id)
     parameters = {"name": flipper, "customer_id": customer_id, "enabled": enabled, "updated_by": actor}
@@ -107,7 +107,7 @@ def set_flipper(
 def unset_flipper(
     connection: Connection[Any], audit: AuditLogger, flipper: Flipper, customer_id: CustomerId | None, *, actor: str
 ) -> bool:
-    """Forget what was set, so that the next wider setting counts. False: nothing was set."""
+    """Remove a setting, so that the next wider one counts. False: there was none."""
     removed = connection.execute(_QUERIES["unset"], {"name": flipper, "customer_id": customer_id}).fetchone()
     if removed is not None:
         audit.append(connection, [_entry(flipper, customer_id, actor, "flipper.unset", "unset")])

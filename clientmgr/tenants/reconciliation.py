@@ -1,7 +1,6 @@
-"""Finds where registry, schemas and what was asked for disagree, repairs it, and tells.
+"""Finds where the registry, the schemas and the requests disagree, repairs it, and reports.
 
-What is repaired is what somebody asked for. Data that nobody asked to have removed is only reported: that is for a
-person to decide.
+A repair only does what somebody requested. Data that nobody asked to remove is reported, and a person decides.
 """
 
 import enum
@@ -34,7 +33,7 @@ MOST_AT_ONCE = 1000
 
 
 class DriftKind(enum.StrEnum):
-    """What can disagree, in the order it is repaired."""
+    """What can disagree, in the order of repair."""
 
     UNFINISHED_DELETION = "unfinished deletion"
     UNFINISHED_ACTIVATION = "unfinished activation"
@@ -58,7 +57,7 @@ class Drift:
 
 @dataclass(frozen=True, slots=True)
 class Repair:
-    """What became of it."""
+    """The outcome of a repair."""
 
     drift: Drift
     repaired: bool
@@ -66,7 +65,7 @@ class Repair:
 
 
 def find_drift(connection: Connection[Any], *, grace_s: float, most: int = MOST_AT_ONCE) -> list[Drift]:
-    """What has disagreed for longer than `grace_s`: before that, somebody may well be at it. Any role can."""
+    """What has disagreed for longer than `grace_s`: before that, somebody may be working on it."""
     settled = datetime.now(UTC) - timedelta(seconds=grace_s)
     with connection.cursor(row_factory=class_row(Drift)) as cursor:
         found = cursor.execute(_QUERIES["drift"], {"settled": settled, "most": most}).fetchall()
@@ -77,7 +76,7 @@ def find_drift(connection: Connection[Any], *, grace_s: float, most: int = MOST_
 
 
 class Reconciler:
-    """Repairs what `find_drift` finds. Each repair is one tenant's, and one that fails stops no other."""
+    """Repairs what `find_drift` finds, one tenant at a time. A repair that fails does not stop the others."""
 
     def __init__(
         self,
@@ -130,11 +129,11 @@ class Reconciler:
         return _repair(drift, [self._manager.delete_as_asked(self._request(drift), release=self._release)])
 
     def _request(self, drift: Drift) -> TenantRequest:
-        """As old as what was asked for: whatever was asked since then counts more."""
+        """As old as the request that it repeats: whatever was requested since then counts more."""
         return TenantRequest(drift.customer_id, self._actor, drift.asked_at or datetime.fromtimestamp(0, UTC))
 
     def _drop_schema_of_nobody(self, drift: Drift) -> Repair:
-        """One that is empty goes. One with devices in it stays: nobody asked to have them removed."""
+        """Drop it if it is empty. One that holds devices stays: nobody asked to remove them."""
         with self._database.connect(Role.DDL) as connection:
             connection.execute(_QUERIES["lock_registry"])
             if find_tenant(connection, drift.customer_id) is not None:
@@ -151,7 +150,7 @@ class Reconciler:
 
     def _remove_rows(self, drift: Drift) -> Repair:
         with self._database.connect(Role.DDL) as connection:
-            # Whoever is wanted back since the rows were found may have written rows that are to stay.
+            # A customer that was activated since the rows were found may have written rows that are to stay.
             if lock_requested_state(connection, drift.customer_id) is not RequestedState.DELETED:
                 return Repair(drift, True, Change.SUPERSEDED)
             removed = customer_data.remove_rows(connection, drift.customer_id)
@@ -166,7 +165,7 @@ class Reconciler:
 
 
 def _repair(drift: Drift, results: Sequence[TenantResult]) -> Repair:
-    """`migrate` has no result for a tenant that somebody else has finished meanwhile."""
+    """`migrate` has no result for a tenant that another process has finished meanwhile."""
     if not results:
         return Repair(drift, True, Change.UNCHANGED)
     failed = results[0].change is Change.FAILED

@@ -1,4 +1,4 @@
-"""Who is a customer: reads of `clientmgr.tenants`. Whatever changes a tenant is the schema manager's."""
+"""Who is a customer: reads `clientmgr.tenants`. The schema manager alone changes it."""
 
 import enum
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def count_by_status(connection: Connection[Any]) -> dict[TenantStatus, int]:
 
 
 def ensure_usable(customer_id: CustomerId, status: str | None) -> None:
-    """Raise what an event for this tenant must fail with: wait while it is being activated, give up when it is gone."""
+    """Raise where an event for this tenant must wait (it is being activated) or fail for good (it is deleted)."""
     match status:
         case TenantStatus.ACTIVE:
             return
@@ -78,7 +78,7 @@ def ensure_usable(customer_id: CustomerId, status: str | None) -> None:
 
 
 def require_customer(connection: Connection[Any], customer_id: CustomerId) -> None:
-    """Raise where there is no such customer: what is decided for nobody is a mistyped customer id."""
+    """Raise where there is no such customer: most likely somebody mistyped the id."""
     tenant = find_tenant(connection, customer_id)
     if tenant is None or tenant.status == TenantStatus.DELETED:
         raise UnknownTenantError(f"customer {customer_id} {'was never activated' if tenant is None else 'is deleted'}")

@@ -1,4 +1,4 @@
-"""What was asked for each customer last, so that a request that comes late or twice changes nothing."""
+"""The newest request for each customer, so that one that arrives late or twice changes nothing."""
 
 import enum
 from collections.abc import Sequence
@@ -22,35 +22,35 @@ class RequestedState(enum.StrEnum):
 
 
 def record_requests(
-    connection: Connection[Any], wish: RequestedState, requests: Sequence[TenantRequest]
+    connection: Connection[Any], requested: RequestedState, requests: Sequence[TenantRequest]
 ) -> set[CustomerId]:
-    """Note the requests in the caller's transaction; return the customers for whom `wish` is what counts now.
+    """Note the requests in the caller's transaction; return the customers for whom `requested` is what counts now.
 
     The customers' rows stay locked until the transaction ends. Take them before a tenant's own row.
     """
     standing: set[CustomerId] = set()
     for overrules in (False, True):
-        # Of several for one customer the newest is left.
+        # Of several requests for one customer only the newest counts.
         newest = {r.customer_id: r for r in sorted(requests, key=_moment) if (r.asked_at is None) is overrules}
         if newest:
-            standing |= _record(connection, wish, list(newest.values()), overrules=overrules)
+            standing |= _record(connection, requested, list(newest.values()), overrules=overrules)
     return standing
 
 
 def lock_requested_state(connection: Connection[Any], customer_id: CustomerId) -> RequestedState | None:
-    """What was asked for the customer last, and is so until the caller's transaction ends; None: nothing ever was."""
+    """What was requested last. It stays so until the caller's transaction ends. None: nothing was ever requested."""
     row = connection.execute(_QUERIES["lock"], {"customer_id": customer_id}).fetchone()
     return None if row is None else RequestedState(row[0])
 
 
 def _record(
-    connection: Connection[Any], wish: RequestedState, requests: Sequence[TenantRequest], *, overrules: bool
+    connection: Connection[Any], requested: RequestedState, requests: Sequence[TenantRequest], *, overrules: bool
 ) -> set[CustomerId]:
     customer_ids = [request.customer_id for request in requests]
     connection.execute(
         _QUERIES["record"],
         {
-            "wish": wish,
+            "requested": requested,
             "customer_ids": customer_ids,
             "asked_ats": [request.asked_at for request in requests],
             "actors": [request.actor for request in requests],
@@ -58,7 +58,7 @@ def _record(
             "overrules": overrules,
         },
     )
-    rows = connection.execute(_QUERIES["standing"], {"wish": wish, "customer_ids": customer_ids})
+    rows = connection.execute(_QUERIES["standing"], {"requested": requested, "customer_ids": customer_ids})
     return {CustomerId(row[0]) for row in rows}
 
 

@@ -1,4 +1,4 @@
-"""What becomes of a tenant when somebody asks for something, in a form that can be shown."""
+"""The outcome of a request for a tenant, in a form that can be shown."""
 
 import enum
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from clientmgr.base.customer_ids import CustomerId
 
 
 class Change(enum.StrEnum):
-    """What became of a tenant."""
+    """What happened to a tenant."""
 
     CREATED = "created"
     MIGRATED = "migrated"
@@ -16,7 +16,7 @@ class Change(enum.StrEnum):
     DROPPED = "dropped"
     ALREADY_ABSENT = "already absent"
     SUPERSEDED = "superseded"
-    """Something newer was asked for this customer: nothing was done."""
+    """A newer request for this customer says otherwise: nothing was done."""
     FAILED = "failed"
 
 

@@ -1,4 +1,4 @@
-"""Creates, migrates and drops tenant schemas: many at once, a few of them a transaction, one failure its own."""
+"""Creates, migrates and drops tenant schemas: many at once, a few per transaction. A failure costs one tenant only."""
 
 import hashlib
 import time
@@ -20,7 +20,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import Migration, named_queries, read_migrations, sql_root
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
-from clientmgr.tenants.cache_invalidation import Announcer, RedisAnnouncer
+from clientmgr.tenants.cache_invalidation import CacheInvalidator, RedisCacheInvalidator
 from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
 from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
@@ -32,8 +32,8 @@ _QUERIES = named_queries("tenants/queries/tenants.sql")
 # Tenants a transaction. A small change costs less than its commit and its rows in the registry and the audit log, so
 # these are shared (`python -m bench tenants` measures it); more than this gains little and holds locks longer.
 CHUNK = 16
-# Below PostgreSQL's deadlock_timeout: while a chunk holds the locks of several tenants it is the one to give way. Its
-# tenants are then taken one by one, each with the patience that the settings allow.
+# Below PostgreSQL's deadlock_timeout: a chunk holds the locks of several tenants, so it is the one to give way. Its
+# tenants are then done one by one, each with the lock timeout of the settings.
 CHUNK_LOCK_TIMEOUT_MS = 100
 # A change that takes long must not keep the tables of many tenants locked until the last one has it. New schemas do
 # not count: nobody waits for them.
@@ -49,17 +49,17 @@ class TenantSchemaManager:
         settings: Settings,
         *,
         migrations_folder: Path | None = None,
-        announcer: Announcer | None = None,
+        cache_invalidator: CacheInvalidator | None = None,
     ) -> None:
         self._database = database
-        self._announcer = announcer or RedisAnnouncer(settings)
+        self._cache_invalidator = cache_invalidator or RedisCacheInvalidator(settings)
         self._connections = settings.tenant_connections
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
         self._chunk_lock_timeout_ms = min(CHUNK_LOCK_TIMEOUT_MS, self._lock_timeout_ms or CHUNK_LOCK_TIMEOUT_MS)
         self._audit = AuditLogger.from_settings(settings)
         self._migrations = read_migrations(migrations_folder or sql_root() / "tenant")
         self._digests = _cumulative_digests(self._migrations)
-        self._deletion = AccountDeletion(settings, self._audit, self._announcer, self._connect)
+        self._deletion = AccountDeletion(settings, self._audit, self._cache_invalidator, self._connect)
 
     @property
     def head_version(self) -> int:
@@ -78,9 +78,9 @@ class TenantSchemaManager:
         return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
     def register(self, requests: Sequence[TenantRequest]) -> set[CustomerId]:
-        """Note that these customers are wanted, without creating anything. Returns those who are, as far as is known.
+        """Record that these customers are to be active, without creating anything. Returns those for whom that counts.
 
-        A customer for whom something newer was asked is not among them. One whose deletion is under way is; it stays
+        A customer with a newer request to be deleted is not among them. One whose deletion is under way is, and stays
         `deleting` until that has ended.
         """
         with self._connect() as connection, connection.transaction():
@@ -88,14 +88,14 @@ class TenantSchemaManager:
             wanted = record_requests(connection, RequestedState.ACTIVE, requests)
             connection.execute(_QUERIES["register"], {"customer_ids": sorted(wanted)})
         if wanted:
-            # Before there is a schema: once an activation has succeeded nobody may take its customers for unknown.
-            self._announcer.announce_change()
+            # Before there is a schema: once an activation has succeeded, no cache may call its customers unknown.
+            self._cache_invalidator.invalidate()
         return wanted
 
     def note_deletions(self, requests: Sequence[TenantRequest]) -> None:
-        """Note that these customers are to be deleted, without deleting anything.
+        """Record that these customers are to be deleted, without deleting anything.
 
-        Whatever becomes of those who set out to do it, the reconciler knows of it from here on.
+        If the process that is to do it dies, the reconciler knows of the request and does it.
         """
         with self._connect() as connection, connection.transaction():
             record_requests(connection, RequestedState.DELETED, requests)
@@ -140,7 +140,7 @@ class TenantSchemaManager:
             return len(connection.execute(_QUERIES["not_at_head"], {"head": self.head_digest}).fetchall())
 
     def restore_missing_schema(self, customer_id: CustomerId, *, actor: str) -> TenantResult:
-        """Create, empty, the schema that an active tenant should have and has not."""
+        """Create the missing schema of an active tenant, empty."""
         with self._connect() as connection:
             with connection.transaction():
                 tenants = lock_tenants(connection, [customer_id])
@@ -149,7 +149,7 @@ class TenantSchemaManager:
                     return TenantResult(customer_id, Change.UNCHANGED, tenants[0].schema_version)
                 connection.execute(_QUERIES["forget_migrations"], {"customer_id": customer_id})
                 connection.execute(_QUERIES["set_activating"], {"customer_id": customer_id})
-            # Killed here, it is an activation like any other that was not finished.
+            # Killed here, it is an unfinished activation like any other.
             return self._bring_to_head(connection, [customer_id], actor)[0]
 
     def delete(
@@ -160,7 +160,7 @@ class TenantSchemaManager:
         on_step: OnStep = lambda _: None,
         release: Release = lambda _: None,
     ) -> TenantResult:
-        """Delete a customer's account, see `account_deletion`: a person's wish, which counts from now on."""
+        """Delete a customer's account, see `account_deletion`. A person asks, and that counts from now on."""
         return self.delete_as_asked(
             TenantRequest(parse_customer_id(customer_id), actor), on_step=on_step, release=release
         )
@@ -168,7 +168,7 @@ class TenantSchemaManager:
     def delete_as_asked(
         self, request: TenantRequest, *, on_step: OnStep = lambda _: None, release: Release = lambda _: None
     ) -> TenantResult:
-        """`delete` for a request that was made at a certain moment, unless a newer one says otherwise."""
+        """`delete` for a request made at a certain moment. A newer request to be active wins."""
         return self._deletion.run(request, on_step=on_step, release=release)
 
     def _bring_to_head(
@@ -222,7 +222,7 @@ class TenantSchemaManager:
         if workers == 0:
             return results
         with (
-            # All at once: a pool that grows as it is asked opens its connections one after the other.
+            # All at once: a pool that grows on demand opens its connections one after the other.
             self._database.pool(Role.DDL, size=workers, min_size=workers, configure=self._configure) as pool,
             ThreadPoolExecutor(workers) as executor,
         ):
@@ -234,7 +234,7 @@ class TenantSchemaManager:
                 except (psycopg.Error, ClientManagerError) as error:
                     if len(chunk) == 1:
                         return [TenantResult(chunk[0], Change.FAILED, error=explain(error))]
-                # Nothing of the chunk was kept. One by one, the error finds its tenant and leaves the others alone.
+                # Nothing of the chunk was kept. One by one, the error hits its own tenant and no other.
                 return [result for customer_id in chunk for result in run([customer_id])]
 
             futures = [executor.submit(run, chunk) for chunk in _chunks(customer_ids, workers)]
@@ -296,7 +296,7 @@ class TenantSchemaManager:
 
 
 def _chunks(customer_ids: Sequence[CustomerId], workers: int) -> list[Sequence[CustomerId]]:
-    """Neighbours together, CHUNK at most, and no worker left idle by chunks that are too big for a few tenants."""
+    """Neighbours together, at most CHUNK, and small enough that a few tenants keep every worker busy."""
     size = max(1, min(CHUNK, len(customer_ids) // workers))
     return list(portions(customer_ids, size))
 

@@ -1,4 +1,4 @@
-"""The stores that the assets are computed from, so that lineage begins where the data does. Nothing here is run."""
+"""The stores that the assets are computed from, so that lineage begins there. Dagster does not compute them."""
 
 import dagster as dg
 
@@ -26,5 +26,3 @@ dynamodb_devices = dg.AssetSpec(
     kinds={"dynamodb"},
     description="The devices as the older system keeps them: DYNAMODB_DEVICES_TABLE, not ours.",
 )
-
-SOURCES = (devices, bigquery_deleted_contacts, dynamodb_devices)

@@ -1,4 +1,4 @@
-"""Devices of many tenants as one DataFrame, read the way that SPARK_POSTGRES_READER says."""
+"""The devices of many tenants as one DataFrame."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,6 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.device_columns import schema_of
-from clientmgr_dagster.spark.jdbc import read_devices_by_jdbc
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
 
@@ -24,15 +23,12 @@ def read_devices(
     """These columns of the tenants' devices, with `customer_id` first.
 
     With `failures_as_rows` there is an `error` column last, and a tenant that can't be read is a row that has only it.
-    JDBC knows no such rows: there the first tenant that can't be read fails the job.
     """
-    if settings.spark_postgres_reader == "jdbc":
-        return read_devices_by_jdbc(spark, database, settings, customers, columns, with_errors=failures_as_rows)
     request = Request(tuple(customers), settings.spark_partitions, failures_as_rows=failures_as_rows)
     schema = schema_of(columns, with_errors=failures_as_rows)
     return read_tenants(spark, reading_conninfo(database, settings), request, schema)
 
 
 def reading_conninfo(database: Database, settings: Settings) -> str:
-    """As the reader, and never waiting for ever: a tenant whose table somebody has locked counts as failed."""
+    """As the reader, with a lock timeout: a tenant whose table stays locked counts as failed."""
     return database.conninfo(Role.READER, lock_timeout_ms=settings.tenant_lock_timeout_ms)

@@ -17,7 +17,7 @@ REDACTED = r"(?i)secret|password|passwd|token|access[.]?key|credential|_url\b"
 
 
 class SparkResource(LazyPySparkResource):
-    """A session that starts when it is first asked for. `spark_config` goes before the settings."""
+    """A session that starts when it is first needed. `spark_config` overrides the settings."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
 
@@ -31,7 +31,7 @@ class SparkResource(LazyPySparkResource):
 
 
 def start_session(settings: Settings, more: dict[str, Any] | None = None) -> SparkSession:
-    """The session that the settings ask for; one that runs in this process already is taken as it is."""
+    """The session that the settings describe. One that already runs in this process is used as it is."""
     if not settings.spark_connect_url:
         # The JVM and the Python of local workers are started by this process, with its environment.
         for name, value in spark_environment(settings).items():

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from clientmgr.audit.verification import Finding, Verdict, record
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
-from clientmgr.operations.system_metrics import WORK, export_standing
+from clientmgr.operations.system_metrics import WORK, export_system_metrics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 pytestmark = pytest.mark.anyio
@@ -34,7 +34,7 @@ def execute(database: Database, sql: str, *parameters: Any) -> None:
 
 async def told(database: Database, name: str, **labels: str) -> float | None:
     async with await database.connect_async(Role.READER, autocommit=True) as connection:
-        await export_standing(connection, sync_tolerance=0.01)
+        await export_system_metrics(connection, sync_tolerance=0.01)
     return REGISTRY.get_sample_value(name, labels)
 
 

@@ -12,7 +12,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Dead
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.operations.maintenance import keep_up
+from clientmgr.operations.maintenance import run_maintenance
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, messages, ready, until
 
 pytestmark = pytest.mark.anyio
@@ -29,13 +29,13 @@ async def test_old_messages_go_and_the_lag_is_told(
     await drain(log_broker)
     await log_broker.publish(TOPIC, messages(range(2)))
     settings = settings_for(database).model_copy(update={"broker_retention_hours": 0.0, "metrics_port": 1})
-    upkeep = asyncio.create_task(keep_up(settings, database, trim_every_s=0.1, lag_every_s=0.1))
+    maintenance = asyncio.create_task(run_maintenance(settings, database, trim_every_s=0.1, lag_every_s=0.1))
     await until(lambda: query("SELECT count(*) FROM clientmgr.outbox_message_t") == [(2,)], "the old ones go")
     labels = {"topic": TOPIC, "subscription": SUBSCRIPTION}
     await until(lambda: REGISTRY.get_sample_value("clientmgr_subscription_lag_messages", labels) == 2, "the lag")
-    upkeep.cancel()
+    maintenance.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await upkeep
+        await maintenance
 
 
 async def test_dead_letters_are_told_until_their_subscription_is_gone(
@@ -60,9 +60,9 @@ async def test_a_server_that_is_away_is_tried_again(
     database: Database, settings_for: Callable[[Database], Settings]
 ) -> None:
     nowhere = Database("postgresql://nobody@127.0.0.1:1/none")
-    upkeep = asyncio.create_task(keep_up(settings_for(database), nowhere, trim_every_s=0.01))
-    done, _ = await asyncio.wait([upkeep], timeout=0.3)
+    maintenance = asyncio.create_task(run_maintenance(settings_for(database), nowhere, trim_every_s=0.01))
+    done, _ = await asyncio.wait([maintenance], timeout=0.3)
     assert not done
-    upkeep.cancel()
+    maintenance.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await upkeep
+        await maintenance

@@ -6,6 +6,7 @@ import sys
 import dagster as dg
 
 from clientmgr_dagster.definitions import defs
+from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY
 
 
 def test_holds_exactly_these_definitions() -> None:
@@ -94,6 +95,36 @@ def test_a_chunk_of_tenants_is_one_run() -> None:
         policy = graph.get(dg.AssetKey(key)).backfill_policy
         assert policy is not None
         assert policy.max_partitions_per_run == 500, key
+
+
+def test_every_step_is_retried_in_the_same_way() -> None:
+    repository = defs.get_repository_def()
+    steps = {one.op.name: one.op.retry_policy for one in repository.assets_defs_by_key.values() if one.is_executable}
+    for job in ("account_deletion", "prune_event_log"):
+        ops = [node.definition for node in repository.get_job(job).nodes]
+        steps |= {op.name: op.retry_policy for op in ops if isinstance(op, dg.OpDefinition)}
+
+    without = {name for name, policy in steps.items() if policy is None}
+    assert without == {"tenant_reconciliation"}, "its sensor asks again, after a growing pause"
+    assert {policy for policy in steps.values() if policy is not None} == {RETRY_POLICY}
+    assert len(steps) > 8
+
+
+def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:
+    graph = defs.get_repository_def().asset_graph
+    policies = {key.to_user_string(): graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
+    assert {name: policy for name, policy in policies.items() if policy is not None} == dict.fromkeys(
+        [
+            "audit_verification",
+            "contact_deletion_messages",
+            "dashboard_tenant_metrics",
+            "dashboard_tenant_metrics_history",
+            "deleted_contacts",
+            "orphan_candidates",
+            "orphan_deletions",
+        ],
+        FRESHNESS,
+    )
 
 
 def test_loads_in_a_fresh_interpreter_without_a_database() -> None:

@@ -13,6 +13,7 @@ import redis
 from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.verification import verify
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import MigrationError
 from clientmgr.base.settings import Settings
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.operations.migrations import migrate_database
@@ -89,7 +90,7 @@ def test_messages_without_an_ordering_key_go_by_what_they_say(
 
 def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_them(database: Database) -> None:
     with database.connect(Role.DDL) as connection:
-        names = [rows.table for rows in customer_data.ROWS]
+        names = [rows.table for rows in customer_data.tables(connection)]
         granted = connection.execute(
             "SELECT n, has_table_privilege('clientmgr.' || n, 'DELETE') FROM unnest(%s::text[]) AS n"
             " WHERE to_regclass('clientmgr.' || n) IS NOT NULL",
@@ -97,6 +98,54 @@ def test_every_table_with_rows_of_customers_that_exists_lets_a_deletion_remove_t
         ).fetchall()
     assert len(granted) >= 3
     assert all(allowed for _, allowed in granted), granted
+
+
+def test_a_new_table_with_a_customer_id_is_emptied_though_nobody_named_it(
+    database: Database, manager: TenantSchemaManager, query: Query
+) -> None:
+    query(
+        "CREATE TABLE clientmgr.albums"
+        " (customer_id bigint, id bigint PRIMARY KEY, previous bigint REFERENCES clientmgr.albums)"
+    )
+    query("CREATE TABLE clientmgr.pictures (customer_id bigint, album bigint REFERENCES clientmgr.albums)")
+    query("CREATE TABLE clientmgr.visits (customer_id bigint, day integer) PARTITION BY LIST (day)")
+    query("CREATE TABLE clientmgr.visits_1 PARTITION OF clientmgr.visits FOR VALUES IN (1)")
+    query("CREATE VIEW clientmgr.latest_albums AS SELECT customer_id, id FROM clientmgr.albums")
+    migrate_database(database)
+    manager.activate([7, 8], actor="test")
+    for customer in (7, 8):
+        query("INSERT INTO clientmgr.albums VALUES (%s, %s), (%s, %s)", customer, customer, customer, customer + 10)
+        query("INSERT INTO clientmgr.pictures VALUES (%s, %s)", customer, customer)
+        query("INSERT INTO clientmgr.visits VALUES (%s, 1), (%s, 1), (%s, 1)", customer, customer, customer)
+
+    assert manager.delete(7, actor="test").change is Change.DROPPED
+
+    for table, left in {"albums": 2, "pictures": 1, "visits": 3}.items():
+        assert query(f"SELECT customer_id, count(*) FROM clientmgr.{table} GROUP BY 1") == [(8, left)], table
+    details = query("SELECT details FROM clientmgr.audit_log WHERE outcome = 'dropped'")[0][0]
+    assert details == {"albums": 2, "pictures": 1, "visits": 3}
+
+
+def test_only_tables_that_say_why_outlive_a_customer(database: Database, query: Query) -> None:
+    with_customers = query(
+        "SELECT table_name, data_type FROM information_schema.columns JOIN information_schema.tables"
+        " USING (table_schema, table_name) WHERE table_schema = 'clientmgr' AND table_type = 'BASE TABLE'"
+        " AND column_name = 'customer_id'"
+    )
+    assert {kind for _, kind in with_customers} == {"bigint"}, "a customer_id of another type would not be found"
+    with database.connect(Role.DDL) as connection:
+        emptied = {rows.table for rows in customer_data.tables(connection)}
+    assert {table for table, _ in with_customers} - emptied == customer_data.KEPT.keys()
+    assert emptied >= {*customer_data.MESSAGES, "flippers", "orphan_candidates", "orphan_candidates_staged"}
+
+
+def test_what_points_at_a_table_is_emptied_before_it() -> None:
+    references = {"a": [], "b": ["a", "tenants"], "c": ["a", "b"], "batch_failures": [], "z": []}
+    order = list(customer_data.in_order_of_deletion(references))
+    assert order.index("c") < order.index("b") < order.index("a")
+    assert order[-1] == "batch_failures"
+    with pytest.raises(MigrationError, match=r"circle.*: a, b, a|circle.*: b, a, b"):
+        customer_data.in_order_of_deletion({"a": ["b"], "b": ["a"]})
 
 
 def test_what_redis_holds_of_the_customer_goes(
@@ -119,12 +168,12 @@ def test_a_redis_that_does_not_answer_leaves_the_deletion_to_be_finished(
     database: Database, settings: Settings, manager: TenantSchemaManager, query: Query
 ) -> None:
     class Silent:
-        def announce_change(self) -> None: ...
+        def invalidate(self) -> None: ...
 
     away = settings.model_copy(update={"redis_url": "redis://127.0.0.1:1"})
     manager.activate([7], actor="test")
 
-    result = TenantSchemaManager(database, away, announcer=Silent()).delete(7, actor="test")
+    result = TenantSchemaManager(database, away, cache_invalidator=Silent()).delete(7, actor="test")
 
     assert result.change is Change.FAILED
     assert "Redis" in (result.error or "")

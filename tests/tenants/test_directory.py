@@ -18,7 +18,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.tenants import directory as directory_module
-from clientmgr.tenants.cache_invalidation import ENTRY_LIFETIME_S, GENERATION_KEY, RedisAnnouncer
+from clientmgr.tenants.cache_invalidation import ENTRY_LIFETIME_S, GENERATION_KEY, RedisCacheInvalidator
 from clientmgr.tenants.directory import TenantDirectory
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
@@ -102,20 +102,20 @@ async def test_activation_and_deletion_are_known_at_once(
     assert await status(directory, connection) == "active"
 
 
-async def test_a_change_is_announced_after_its_commit_and_before_anything_is_built_on_it(
+async def test_caches_are_invalidated_a_change_is_committed_and_before_anything_is_built_on_it(
     database: Database, redis_settings: Settings
 ) -> None:
     seen: list[tuple[str, bool]] = []
 
     class Witness:
-        def announce_change(self) -> None:
+        def invalidate(self) -> None:
             with database.connect(Role.READER) as other:
                 (found,) = other.execute(
                     "SELECT (SELECT status FROM clientmgr.tenants), to_regnamespace('tenant_7') IS NOT NULL"
                 ).fetchall()
                 seen.append(found)
 
-    manager = TenantSchemaManager(database, redis_settings, announcer=Witness())
+    manager = TenantSchemaManager(database, redis_settings, cache_invalidator=Witness())
     manager.activate([7], actor="test")
     manager.delete(7, actor="test")
 
@@ -270,13 +270,13 @@ async def test_a_redis_that_does_not_answer_is_left_alone_for_a_while(
         os.kill(pid, signal.SIGCONT)
 
 
-async def test_a_change_that_can_not_be_announced_waits_until_nothing_cached_is_left(
+async def test_a_change_that_redis_does_not_learn_of_waits_until_nothing_cached_is_left(
     redis_settings: Settings, server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server.crash()
     started = time.monotonic()
     monkeypatch.setattr("clientmgr.tenants.cache_invalidation.ENTRY_LIFETIME_S", 0.7)
-    RedisAnnouncer(redis_settings).announce_change()
+    RedisCacheInvalidator(redis_settings).invalidate()
     assert time.monotonic() - started >= 0.7
 
 

@@ -11,31 +11,29 @@ from clientmgr.broker.factory import open_broker
 from clientmgr.contact_deletions.bigquery import bounds
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
-from clientmgr_dagster.chunks import active_customers_of, chart, chunk_policy
-from clientmgr_dagster.partitions import tenants_partitions
+from clientmgr_dagster.chunks import active_customers_of
+from clientmgr_dagster.metadata import log_summary
+from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
 from clientmgr_dagster.spark.session import SparkResource
 
 GROUP = "contact_deletion"
-RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 
 
 @dg.asset(
+    **PER_TENANT,
     deps=["bigquery_deleted_contacts"],
-    partitions_def=tenants_partitions,
-    backfill_policy=chunk_policy(),
     group_name=GROUP,
     kinds={"spark", "bigquery", "postgres"},
     metadata={"dagster/table_name": "clientmgr.deleted_contacts"},
     pool="spark",
-    retry_policy=RETRIES,
     description="What customers deleted since their watermark, fetched in pages of CONTACT_DELETION_PAGE_SIZE.",
 )
 def deleted_contacts(
     context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """One query for a chunk of tenants, however many pages it has. Done again it finds the same and keeps it once."""
+    """One query for a chunk of tenants, however many pages it has. A second run finds the same and keeps it once."""
     settings = tenants.settings
     active = active_customers_of(context, tenants)
     with tenants.database.connect(Role.READER) as connection:
@@ -47,23 +45,21 @@ def deleted_contacts(
         context.log.info(f"page {page.number}: {page.rows} deleted contacts, {rows} so far")
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, active)
-    _summarize(context, waiting, rows_in_bigquery=rows)
+    log_summary(context, "deleted_contacts", waiting, unit="contacts", rows_in_bigquery=rows)
     return dg.MaterializeResult(metadata={"rows_in_bigquery": rows, "waiting": sum(waiting.values())})
 
 
 @dg.asset(
+    **PER_TENANT,
     deps=[deleted_contacts],
-    partitions_def=tenants_partitions,
-    backfill_policy=chunk_policy(),
     group_name=GROUP,
     kinds={"postgres"},
-    retry_policy=RETRIES,
     description=f"Deletions published to `{CONTACT_DELETION}`; a customer's watermark moves with them.",
 )
 def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Publish what was found and is not yet published. Done again it publishes nothing."""
+    """Publish what was found and is not yet published. A second run publishes nothing."""
 
-    def tell(progress: Published) -> None:
+    def log_progress(progress: Published) -> None:
         context.log.info(f"customer {progress.customer_id}: {progress.messages} deletions published")
 
     customers = active_customers_of(context, tenants)
@@ -71,14 +67,10 @@ def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: Tenant
     async def publish() -> dict[CustomerId, int]:
         async with open_broker(tenants.settings, tenants.database) as broker:
             overlap = timedelta(hours=tenants.settings.contact_deletion_overlap_hours)
-            return await publish_deletions(broker, tenants.database, customers, overlap=overlap, on_progress=tell)
+            return await publish_deletions(
+                broker, tenants.database, customers, overlap=overlap, on_progress=log_progress
+            )
 
     published = asyncio.run(publish())
-    _summarize(context, published, topic=CONTACT_DELETION)
+    log_summary(context, "contact_deletion_messages", published, unit="contacts", topic=CONTACT_DELETION)
     return dg.MaterializeResult(metadata={"messages": sum(published.values())})
-
-
-def _summarize(context: dg.AssetExecutionContext, counts: dict[CustomerId, int], **numbers: int | str) -> None:
-    """One chart for the run: in the materialisations it would be there once for each tenant."""
-    metadata = {"contacts": sum(counts.values()), "by_tenant": chart(counts, unit="contacts"), **numbers}
-    context.log_event(dg.AssetObservation(context.asset_key, metadata=metadata))

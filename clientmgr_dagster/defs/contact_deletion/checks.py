@@ -4,8 +4,8 @@ import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.contact_deletions.publishing import unpublished
-from clientmgr_dagster.chunks import table
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages
+from clientmgr_dagster.metadata import tenant_table
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -13,10 +13,9 @@ from clientmgr_dagster.resources import TenantsResource
 def every_deletion_published(tenants: TenantsResource) -> dg.AssetCheckResult:
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection)
-    rows = [{"customer": str(customer), "waiting": count} for customer, count in waiting.items()]
     return dg.AssetCheckResult(
         passed=not waiting,
         # A run for other tenants may be about to publish them.
         severity=dg.AssetCheckSeverity.WARN,
-        metadata={"waiting": sum(waiting.values()), "tenants": table(rows)},
+        metadata={"waiting": sum(waiting.values()), "tenants": tenant_table(waiting, "waiting")},
     )

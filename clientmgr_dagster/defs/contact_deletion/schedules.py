@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from clientmgr_dagster.chunks import requests_for_all
+from clientmgr_dagster.chunks import requests_for_every_tenant
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
 from clientmgr_dagster.resources import TenantsResource
 
@@ -25,11 +25,7 @@ contact_deletion_job = dg.define_asset_job(
 def hourly_contact_deletion(
     context: dg.ScheduleEvaluationContext, tenants: TenantsResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    keys = context.instance.get_dynamic_partitions("tenants")
     if not tenants.settings.bigquery_project:
         yield dg.SkipReason("BIGQUERY_PROJECT is not set: there is nothing to fetch deletions from")
-    elif not keys:
-        yield dg.SkipReason("there are no tenants")
     else:
-        moment = context.scheduled_execution_time.isoformat()
-        yield from requests_for_all(keys, name="contact-deletion", moment=moment)
+        yield from requests_for_every_tenant(context, name="contact-deletion")

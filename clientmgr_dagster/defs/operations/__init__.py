@@ -1,1 +1,1 @@
-"""Dagster looking after itself and the daemons: pruning, failures, health, the audit log's proof."""
+"""Operations: pruning Dagster's log, failed runs, the daemons' health, the verification of the audit log."""

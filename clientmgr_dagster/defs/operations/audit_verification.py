@@ -1,4 +1,4 @@
-"""`audit_verification`: every night, the proof that nobody changed the audit log, or what is wrong with it."""
+"""`audit_verification`: proves every night that nobody changed the audit log, or reports what is wrong."""
 
 from dataclasses import asdict
 
@@ -7,8 +7,8 @@ import dagster as dg
 from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.verification import Verdict, record, verify
 from clientmgr.base.database import Role
-from clientmgr_dagster.chunks import table
-from clientmgr_dagster.failing import RETRY_POLICY
+from clientmgr_dagster.metadata import table
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -17,10 +17,10 @@ from clientmgr_dagster.resources import TenantsResource
     kinds={"postgres"},
     retry_policy=RETRY_POLICY,
     check_specs=[dg.AssetCheckSpec("audit_log_intact", asset="audit_verification")],
-    description="The whole audit log, verified: what `clientmgr audit verify` tells, and remembered for the metrics.",
+    description="The whole audit log, verified: what `clientmgr audit verify` reports, kept for the metrics.",
 )
 def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A log that is not intact fails the check, not the run: the verification itself was a success."""
+    """A damaged log fails the check, not the run: the verification itself succeeded."""
     with tenants.database.connect(Role.READER) as connection:
         verdict = Verdict.of(verify(connection, AuditLogger.from_settings(tenants.settings)))
     with tenants.database.connect(Role.WRITER) as connection:

@@ -1,4 +1,4 @@
-"""Tells of every run that failed: in the log, and to a webhook where one is set. It sees each run once."""
+"""Reports every run that failed: in the log, and to a webhook if one is set. It sees each run once."""
 
 import urllib.error
 import urllib.request
@@ -20,7 +20,7 @@ ANSWER_WITHIN_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class FailedRun:
-    """What whoever is called at night wants to know first."""
+    """What a person on call wants to know first."""
 
     job: str
     run_id: str
@@ -42,7 +42,7 @@ class FailedRun:
     description="Logs each failed run and tells ALERT_WEBHOOK_URL of it.",
 )
 def run_failure_sensor(context: dg.RunFailureSensorContext, tenants: TenantsResource) -> None:
-    """A webhook that does not answer costs a warning: the failure itself is in the log by then."""
+    """A webhook that does not answer only causes a warning: the failure itself is in the log by then."""
     settings = tenants.settings
     failed = describe(
         context.dagster_run,
@@ -56,7 +56,7 @@ def run_failure_sensor(context: dg.RunFailureSensorContext, tenants: TenantsReso
 
 
 def describe(run: dg.DagsterRun, message: str, failed_steps: Sequence[dg.DagsterEvent], *, ui: str) -> FailedRun:
-    """The run in a few words; where steps failed, what they failed with rather than that they did."""
+    """The run in a few words. Where steps failed, it says why."""
     tags = run.tags
     causes = [_cause(step) for step in failed_steps if step.step_failure_data.error is not None]
     first, last = tags.get("dagster/asset_partition_range_start"), tags.get("dagster/asset_partition_range_end")

@@ -1,16 +1,16 @@
-"""`prune_event_log`: once a night, what Dagster no longer needs to know goes."""
+"""`prune_event_log`: deletes old events from Dagster's log, once a night."""
 
 import dagster as dg
 
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr_dagster.event_log import prune
-from clientmgr_dagster.failing import RETRY_POLICY
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 
 @dg.op(retry_policy=RETRY_POLICY)
 def delete_old_events(context: dg.OpExecutionContext, tenants: TenantsResource) -> None:
-    """Delete events older than DAGSTER_EVENT_RETENTION_DAYS, but never what tells the present state of an asset."""
+    """Delete events older than DAGSTER_EVENT_RETENTION_DAYS, but never those that define an asset's current state."""
     settings = tenants.settings
     pruned = prune(dagster_database_url(settings), keep_days=settings.dagster_event_retention_days)
     context.add_output_metadata(

@@ -16,17 +16,11 @@ from clientmgr.base.database import Role
 from clientmgr.operations.batch_failures import failures_of
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
-from clientmgr_dagster.chunks import (
-    active_customers_of,
-    chart,
-    chunk_policy,
-    failure_table,
-    log_partitions,
-    still_active,
-    table,
-)
+from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
-from clientmgr_dagster.partitions import tenants_partitions
+from clientmgr_dagster.failing import fail_if_tenants_failed
+from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
+from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.orphans import STEP, find_orphans
 from clientmgr_dagster.spark.session import SparkResource
@@ -36,13 +30,13 @@ ACTOR = "dagster:orphan_deletions"
 
 
 class OrphanConfig(dg.Config):
-    """What a run may do otherwise than the settings say, within the same limits; leave out what is to stay."""
+    """What a run overrides of the settings, within the same limits."""
 
     threshold_days: float | None = Field(None, gt=0)
     max_share: float | None = Field(None, ge=0, le=1)
     dry_run: bool | None = None
     exclude: str = ""
-    """More customers to leave out, with commas between."""
+    """More customers to leave out, separated by commas."""
 
     def policy(self, base: OrphanPolicy) -> OrphanPolicy:
         return replace(
@@ -77,16 +71,14 @@ class OrphanConfig(dg.Config):
     ],
     # Here and not beside the asset: a check of its own would be skipped, as no output is ever yielded.
     check_specs=[NO_YOUNG_CANDIDATES],
-    partitions_def=tenants_partitions,
-    backfill_policy=chunk_policy(),
     can_subset=True,
     pool="spark",
-    retry_policy=dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL),
+    **PER_TENANT,
 )
 def orphans(
     context: dg.AssetExecutionContext, config: OrphanConfig, tenants: TenantsResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
-    """Find, then delete. Only tenants that succeeded are materialised; the run fails when any did not, and says why."""
+    """Find, then delete. Only tenants that succeeded are materialised. If any failed, the run fails and says why."""
     customers = active_customers_of(context, tenants)
     policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
     selected = {key.to_user_string() for key in context.selected_asset_keys}
@@ -101,16 +93,7 @@ def orphans(
         failures |= {customer: _too_young(young[customer]) for customer in customers if customer in young}
         searched = [customer for customer in customers if customer not in failures]
         failures |= _delete(context, tenants, searched, policy)
-    # Who is deleted while we are at it has no table any more, and nobody has to look at that.
-    active = still_active(tenants, list(failures)) if failures else set()
-    failures = {customer: why for customer, why in failures.items() if customer in active}
-    if failures:
-        raise dg.Failure(
-            f"{len(failures)} of {len(customers)} tenants need somebody to look at them",
-            metadata={"tenants": failure_table(failures)},
-            # What can succeed on another attempt has had its attempts.
-            allow_retries=False,
-        )
+    fail_if_tenants_failed(tenants, customers, failures)
 
 
 def _find(
@@ -135,17 +118,14 @@ def _find(
         readable = [customer for customer in customers if customer not in failures]
         found = record_searches(connection, readable, searched_at=found_at, policy=policy, run_id=context.run.run_id)
     log_partitions(context, CANDIDATES, ((customer, {"dagster/row_count": count}) for customer, count in found.items()))
-    context.log_event(
-        dg.AssetObservation(
-            CANDIDATES,
-            metadata={
-                "candidates": sum(found.values()),
-                "tenants": len(found),
-                "threshold_days": policy.threshold.total_seconds() / 86_400,
-                "by_tenant": chart(found, unit="candidates"),
-                "failed": failure_table(failures),
-            },
-        )
+    log_summary(
+        context,
+        CANDIDATES,
+        found,
+        unit="candidates",
+        tenants=len(found),
+        threshold_days=policy.threshold.total_seconds() / 86_400,
+        failed=failure_table(failures),
     )
     return failures
 
@@ -188,7 +168,7 @@ def _numbers(result: OrphanResult) -> dict[str, int | str]:
 
 
 def _why(result: OrphanResult) -> str:
-    """Why somebody has to look at this tenant; empty: nobody has to."""
+    """Why somebody has to look at this tenant. Empty: nobody has to."""
     match result.outcome:
         case Outcome.FAILED:
             return f"{result.error} (after {result.attempts} attempts)"

@@ -7,7 +7,7 @@ import dagster as dg
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.orphans.deletion import young_candidates
-from clientmgr_dagster.chunks import table
+from clientmgr_dagster.metadata import tenant_table
 from clientmgr_dagster.resources import TenantsResource
 
 NO_YOUNG_CANDIDATES = dg.AssetCheckSpec(
@@ -23,10 +23,9 @@ def find_young(tenants: TenantsResource) -> dict[CustomerId, int]:
 
 
 def no_young_candidates(young: Mapping[CustomerId, int]) -> dg.AssetCheckResult:
-    rows = [{"customer": str(customer), "candidates": count} for customer, count in young.items()]
     return dg.AssetCheckResult(
         passed=not young,
         asset_key=NO_YOUNG_CANDIDATES.asset_key,
         check_name=NO_YOUNG_CANDIDATES.name,
-        metadata={"young": sum(young.values()), "tenants": table(rows)},
+        metadata={"young": sum(young.values()), "tenants": tenant_table(young, "candidates")},
     )

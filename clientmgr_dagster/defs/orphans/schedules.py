@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from clientmgr_dagster.chunks import requests_for_all
+from clientmgr_dagster.chunks import requests_for_every_tenant
 from clientmgr_dagster.defs.orphans.assets import CANDIDATES, DELETIONS
 
 orphan_deletion_job = dg.define_asset_job(
@@ -22,7 +22,4 @@ orphan_deletion_job = dg.define_asset_job(
     description="All tenants, every night at 02:15 UTC.",
 )
 def nightly_orphan_deletion(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    keys = context.instance.get_dynamic_partitions("tenants")
-    if not keys:
-        yield dg.SkipReason("there are no tenants")
-    yield from requests_for_all(keys, name="orphans", moment=context.scheduled_execution_time.isoformat())
+    yield from requests_for_every_tenant(context, name="orphans")

@@ -1,4 +1,4 @@
-"""`account_deletion`: the job that deletes one customer's account, on the word of a message."""
+"""`account_deletion`: the job that deletes one customer's account. A message requests it."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -9,8 +9,9 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
-from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
+from clientmgr_dagster.failing import permanent_errors_are_final
 from clientmgr_dagster.partitions import DDL_POOL, forget_partition
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -21,7 +22,7 @@ class DeletionConfig(dg.Config):
     requested_by: str
     event_id: str = ""
     occurred_at_ms: int = 0
-    """0: now, and whatever was asked before does not count. So it is for whoever starts the job by hand."""
+    """0: now, and earlier requests do not count. That is right for a person who starts the job by hand."""
 
 
 @dg.op(pool=DDL_POOL, retry_policy=RETRY_POLICY)
@@ -30,14 +31,14 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
     with permanent_errors_are_final():
         request = _request(config)
 
-    def tell(step: Step) -> None:
+    def log_step(step: Step) -> None:
         context.log.info(f"customer {request.customer_id}: {step}")
 
     def release(customer: CustomerId) -> None:
         forget_partition(context.instance, customer)
 
     with permanent_errors_are_final():
-        result = tenants.schema_manager().delete_as_asked(request, on_step=tell, release=release)
+        result = tenants.schema_manager().delete_as_asked(request, on_step=log_step, release=release)
     metadata: dict[str, Any] = {
         "customer": str(request.customer_id),
         "requested_by": request.actor,
@@ -53,7 +54,7 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
 
 @dg.job(
     name="account_deletion",
-    description="Deletes a customer's account: schema, what else belongs to it, its partition. Safe to run again.",
+    description="Deletes a customer's account: its schema, its data elsewhere, its partition. Safe to run again.",
 )
 def account_deletion_job() -> None:
     delete_account()

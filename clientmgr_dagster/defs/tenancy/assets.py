@@ -8,30 +8,26 @@ from clientmgr.base.customer_ids import parse_customer_id, quoted_schema, schema
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
-from clientmgr_dagster.chunks import log_partitions
-from clientmgr_dagster.failing import RETRY_POLICY, permanent_errors_are_final
-from clientmgr_dagster.partitions import DDL_POOL, tenants_partitions
+from clientmgr_dagster.failing import permanent_errors_are_final
+from clientmgr_dagster.metadata import log_partitions
+from clientmgr_dagster.partitions import DDL_POOL
+from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
-
-# A chunk of tenants is one run; a single run over thousands of keys hits the start timeout.
-TENANTS_PER_RUN = 500
 
 
 @dg.asset(
-    partitions_def=tenants_partitions,
-    backfill_policy=dg.BackfillPolicy.multi_run(max_partitions_per_run=TENANTS_PER_RUN),
+    **PER_TENANT,
     group_name="tenancy",
     kinds={"postgres"},
     pool=DDL_POOL,
-    retry_policy=RETRY_POLICY,
     # A customer who is deleted before the run begins has no schema: that is no failure, and no materialisation either.
     output_required=False,
     description="The customer's schema, with every migration of `sql/tenant/` applied.",
 )
 def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -> Iterator[dg.MaterializeResult]:  # type: ignore[type-arg]
-    """Bring the chosen tenants' schemas to the newest version; only registered tenants are touched.
+    """Bring the chosen tenants' schemas to the newest version. Only registered tenants are touched.
 
-    Where some fail, those that succeeded are materialised all the same, and the run says who did not.
+    Where some fail, those that succeeded are materialised all the same, and the run names those that failed.
     """
     manager = tenants.schema_manager()
     with permanent_errors_are_final():

@@ -1,7 +1,7 @@
 """The sensors on the topics that ask for activation and deletion. The cursor is the offset in the message log.
 
-Dagster stores run requests and cursor after an evaluation has returned. So an evaluation does only what may be done
-again: it notes what is wanted and sets bad messages aside. Killed at any point, the next one reads the same messages.
+Dagster stores run requests and cursor after an evaluation has returned. So an evaluation does only what may be
+repeated: it records the requests and sets bad messages aside. If it is killed, the next one reads the same messages.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,9 @@ from clientmgr.contracts.lifecycle import TenantRequest, decode_activation, deco
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
-from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
+from clientmgr_dagster.policies import TENANTS_PER_RUN
 from clientmgr_dagster.resources import TenantsResource
 
 DELETIONS_PER_TICK = 100
@@ -41,7 +42,7 @@ class Asked:
 def customer_activation_sensor(
     context: dg.SensorEvaluationContext, tenants: TenantsResource
 ) -> dg.SensorResult | dg.SkipReason:
-    """Activate whom messages ask for. One that something newer speaks against, or who is active, needs no run."""
+    """Activate the customers that messages name, except those that are active or have a newer request."""
     with tenants.cursor_reader(ACTIVATE_CUSTOMER) as reader:
         messages = reader.read(context.cursor, TENANTS_PER_RUN)
         asked = _understood(context, reader, messages, decode_activation)
@@ -52,7 +53,7 @@ def customer_activation_sensor(
         found = find_tenants(connection, sorted(customers))
     known = set(context.instance.get_dynamic_partitions(PARTITIONS))
     offsets = {str(one.request.customer_id): one.offset for one in asked}
-    # Whoever is still being deleted comes back when that has ended: the reconciler sees to it.
+    # A customer that is still being deleted is activated by the reconciler when that has ended.
     active = {str(tenant.customer_id) for tenant in found if tenant.status == TenantStatus.ACTIVE}
     waiting = {str(tenant.customer_id) for tenant in found if tenant.status == TenantStatus.ACTIVATING}
     new = sorted((active | waiting) - known, key=int)
@@ -76,7 +77,7 @@ def customer_activation_sensor(
 def account_deletion_sensor(
     context: dg.SensorEvaluationContext, tenants: TenantsResource
 ) -> dg.SensorResult | dg.SkipReason:
-    """One run a message: who was deleted, on whose word and with what result is worth a page of its own."""
+    """One run per message: each deletion has a page that says who requested it and how it ended."""
     with tenants.cursor_reader(ACCOUNT_DELETION) as reader:
         messages = reader.read(context.cursor, DELETIONS_PER_TICK)
         asked = _understood(context, reader, messages, decode_deletion)

@@ -1,7 +1,7 @@
 """`tenant_reconciliation`: what disagreed between registry, schemas and partitions, and what was done about it.
 
-A sensor looks every minute and asks for a run only when there is something to repair. What a run could not repair is
-tried again, ever more rarely, and stays in sight meanwhile: the asset check fails until it is gone.
+A sensor looks every minute and requests a run only when there is something to repair. What a run could not repair is
+tried again after growing pauses. Until then it stays visible: the asset check fails.
 """
 
 import hashlib
@@ -15,16 +15,16 @@ from clientmgr.base.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.metadata import ROWS_SHOWN
 from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 FIRST_PAUSE_S = 60.0
 LONGEST_PAUSE_S = 3600.0
-ROWS_SHOWN = 100
 
 
 class LastRequest(msgspec.Struct, frozen=True):
-    """The sensor's cursor: what was last to be repaired, and when to ask again if it still is."""
+    """The sensor's cursor: what the last run was to repair, and when to request it again."""
 
     fingerprint: str
     pause_s: float
@@ -41,7 +41,7 @@ class LastRequest(msgspec.Struct, frozen=True):
 def tenant_reconciliation(
     context: dg.AssetExecutionContext, tenants: TenantsResource
 ) -> Iterable[dg.MaterializeResult]:  # type: ignore[type-arg]
-    """Repair all that is found; what can't be repaired is told, and does not stop the rest."""
+    """Repair all that is found. What can't be repaired is reported, and does not stop the rest."""
     reconciler = Reconciler(
         tenants.database,
         tenants.settings,
@@ -81,7 +81,7 @@ def tenant_reconciliation(
 def tenant_drift_sensor(
     context: dg.SensorEvaluationContext, tenants: TenantsResource
 ) -> dg.SensorResult | dg.SkipReason:
-    """Ask at once for what is new, and after a growing pause for what a run has left as it was."""
+    """Request a run at once for what is new, and after a growing pause for what a run could not repair."""
     with tenants.database.connect(Role.DDL) as connection:
         drifts = find_drift(connection, grace_s=tenants.settings.tenant_reconcile_grace_s)
     if not drifts:
@@ -98,7 +98,7 @@ def tenant_drift_sensor(
 
 
 def next_request(last: LastRequest | None, fingerprint: str, now: float) -> LastRequest | None:
-    """What to ask for now; None: the same was asked for a short while ago, and it was no use."""
+    """What to request now. None: a run for the same was requested a short while ago, and did not help."""
     if last is None or last.fingerprint != fingerprint:
         return LastRequest(fingerprint, FIRST_PAUSE_S, now + FIRST_PAUSE_S)
     if now < last.again_at:

@@ -4,7 +4,7 @@ import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
-from clientmgr_dagster.defs.tenancy.assets import TENANTS_PER_RUN, tenant_schema
+from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.partitions import (
     LIFECYCLE_TAGS,
     PARTITIONS,
@@ -12,9 +12,10 @@ from clientmgr_dagster.partitions import (
     partition_range,
     tenants_partitions,
 )
+from clientmgr_dagster.policies import TENANTS_PER_RUN
 from clientmgr_dagster.resources import TenantsResource
 
-# So many in one evaluation at the most: a sensor has a minute, and the next one goes on.
+# At most this many in one evaluation: a sensor has a minute, and the next evaluation goes on.
 CHANGES_PER_TICK = TENANTS_PER_RUN
 
 

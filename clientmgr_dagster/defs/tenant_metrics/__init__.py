@@ -1,1 +1,1 @@
-"""The dashboard: every tenant's numbers, their history, and the checks on them."""
+"""Tenant metrics: every tenant's numbers, their history, and the checks on them."""

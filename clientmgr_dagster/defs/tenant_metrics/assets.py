@@ -1,25 +1,23 @@
 """`dashboard_tenant_metrics` and its history: one Spark pass over all active tenants."""
 
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.orphans.policy import OrphanPolicy
-from clientmgr.tenant_metrics.metrics import append_history, largest_tenants, summary, sync_counts
+from clientmgr.tenant_metrics.collected_metrics import append_history, largest_tenants, summary, sync_counts
 from clientmgr.tenants.registry import TenantStatus, list_tenants
 from clientmgr.tenants.schema_manager import Change
-from clientmgr_dagster.chunks import ROWS_SHOWN, chart, table
+from clientmgr_dagster.metadata import ROWS_SHOWN, chart, table
+from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.session import SparkResource
 
 GROUP = "dashboard"
 ACTOR = "dagster:dashboard"
-# Collected every night: a day and a half without is a night that was missed.
-FRESH = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=36), warn_window=timedelta(hours=26))
-RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL)
 
 
 @dg.asset(
@@ -27,9 +25,8 @@ RETRIES = dg.RetryPolicy(max_retries=2, delay=10, backoff=dg.Backoff.EXPONENTIAL
     group_name=GROUP,
     kinds={"spark", "postgres", "dynamodb"},
     metadata={"dagster/table_name": "clientmgr.dashboard_tenant_metrics"},
-    freshness_policy=FRESH,
     pool="spark",
-    retry_policy=RETRIES,
+    retry_policy=RETRY_POLICY,
     description="Every active tenant as it stands: devices, tokens, contacts, orphans, growth, size, sync.",
 )
 def dashboard_tenant_metrics(
@@ -77,12 +74,11 @@ def dashboard_tenant_metrics(
     group_name=GROUP,
     kinds={"postgres"},
     metadata={"dagster/table_name": "clientmgr.dashboard_tenant_metrics_history"},
-    freshness_policy=FRESH,
-    retry_policy=RETRIES,
+    retry_policy=RETRY_POLICY,
     description="Every collection of `dashboard_tenant_metrics`, kept: what growth is measured against.",
 )
 def dashboard_tenant_metrics_history(tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """Add the newest numbers; done again, it adds nothing."""
+    """Add the newest numbers. A second run adds nothing."""
     with tenants.database.connect(Role.WRITER) as connection:
         added = append_history(connection)
     return dg.MaterializeResult(metadata={"dagster/row_count": added})

@@ -5,7 +5,7 @@ from dataclasses import asdict
 import dagster as dg
 
 from clientmgr.base.database import Role
-from clientmgr.tenant_metrics.metrics import (
+from clientmgr.tenant_metrics.collected_metrics import (
     SyncDifference,
     behind_on_migrations,
     out_of_sync,
@@ -15,8 +15,8 @@ from clientmgr.tenant_metrics.metrics import (
     sync_failures,
     without_history,
 )
-from clientmgr_dagster.chunks import ROWS_SHOWN, failure_table, table
 from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr_dagster.metadata import ROWS_SHOWN, failure_table, table, tenant_table
 from clientmgr_dagster.resources import TenantsResource
 
 
@@ -41,14 +41,13 @@ def schemas_at_head(tenants: TenantsResource) -> dg.AssetCheckResult:
     asset=dashboard_tenant_metrics, description="Devices here and in DynamoDB differ by no more than SYNC_TOLERANCE."
 )
 def sync_within_tolerance(tenants: TenantsResource) -> dg.AssetCheckResult:
-    """Not checked is no failure, and says so; what should have been checked and could not be is one."""
+    """A tenant that need not be compared is no failure. One that could not be compared is."""
     tolerance = tenants.settings.sync_tolerance
     with tenants.database.connect(Role.READER) as connection:
         worst = out_of_sync(connection, tolerance)
         counts = sync_counts(connection)
         failures = sync_failures(connection, ROWS_SHOWN)
         devices = sync_differences(connection, ROWS_SHOWN)
-    rows = [{"customer": str(customer), "difference": share} for customer, share in worst.items()]
     return dg.AssetCheckResult(
         passed=not worst and not counts.failed,
         description="" if counts.checked or counts.failed else "Nothing was compared: there is no DynamoDB to check.",
@@ -58,7 +57,7 @@ def sync_within_tolerance(tenants: TenantsResource) -> dg.AssetCheckResult:
             "failed": counts.failed,
             "not_checked": counts.not_checked,
             "out_of_sync": len(worst),
-            "tenants": table(rows),
+            "tenants": tenant_table(worst, "difference"),
             "why_failed": failure_table(failures),
             "devices": table([_shown(one) for one in devices]),
         },

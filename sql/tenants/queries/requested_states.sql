@@ -2,7 +2,7 @@
 -- The newest request wins, and of two at the same moment the deletion. overrules: a person asks now, and that counts
 -- from now on, whatever a message with a clock that is ahead has said. In key order, against deadlocks.
 INSERT INTO clientmgr.tenant_wishes AS w (customer_id, wish, asked_at, actor, event_id)
-SELECT n.customer_id, %(wish)s, coalesce(n.asked_at, clock_timestamp()), n.actor, n.event_id
+SELECT n.customer_id, %(requested)s, coalesce(n.asked_at, clock_timestamp()), n.actor, n.event_id
 FROM unnest(
     %(customer_ids)s::bigint [], %(asked_ats)s::timestamptz [], %(actors)s::text [], %(event_ids)s::text []
 ) AS n (customer_id, asked_at, actor, event_id)
@@ -19,4 +19,4 @@ SELECT wish FROM clientmgr.tenant_wishes WHERE customer_id = %(customer_id)s FOR
 
 -- name: standing
 SELECT customer_id FROM clientmgr.tenant_wishes
-WHERE customer_id = ANY(%(customer_ids)s::bigint []) AND wish = %(wish)s;
+WHERE customer_id = ANY(%(customer_ids)s::bigint []) AND wish = %(requested)s;

@@ -1,4 +1,4 @@
-"""Reads the dashboard's numbers, keeps their history, and says what is wrong with them."""
+"""The numbers that Spark collected of each tenant: their summary, their history, and what is wrong with them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +25,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class TenantLine:
-    """A tenant in the table that people look at."""
+    """A tenant's row in the table that Dagster shows."""
 
     customer_id: CustomerId
     status: str
@@ -42,7 +42,7 @@ class TenantLine:
 
 @dataclass(frozen=True, slots=True)
 class SyncCounts:
-    """How many tenants were compared with DynamoDB, could not be, and were not to be."""
+    """How many tenants were compared with DynamoDB, could not be compared, or did not have to be."""
 
     checked: int
     failed: int
@@ -51,7 +51,7 @@ class SyncCounts:
 
 @dataclass(frozen=True, slots=True)
 class SyncDifference:
-    """A device of a tenant's sample that is not the same in DynamoDB. Which one it is says the table alone."""
+    """A device of a tenant's sample that differs from DynamoDB. Only the table says which device it is."""
 
     customer_id: CustomerId
     application_code: str
@@ -60,7 +60,7 @@ class SyncDifference:
 
 
 def append_history(connection: Connection[Any]) -> int:
-    """Add the current numbers to the history; what is there already stays. Returns how many were new."""
+    """Add the current numbers to the history. Returns how many were new."""
     return connection.execute(_QUERIES["append_history"]).rowcount
 
 
@@ -69,7 +69,7 @@ def summary(connection: Connection[Any]) -> Summary:
 
 
 def largest_tenants(connection: Connection[Any], limit: int) -> list[TenantLine]:
-    """The largest first; before them those that failed."""
+    """Tenants that failed, then the largest."""
     with connection.cursor(row_factory=class_row(TenantLine)) as cursor:
         return cursor.execute(_QUERIES["largest"], {"limit": limit}).fetchall()
 
@@ -91,7 +91,7 @@ def sync_failures(connection: Connection[Any], limit: int) -> dict[CustomerId, s
 
 
 def sync_differences(connection: Connection[Any], limit: int) -> list[SyncDifference]:
-    """Devices that were found to differ from DynamoDB's, of the tenants that differ most."""
+    """Devices that differ from DynamoDB, of the tenants that differ most."""
     rows = connection.execute(_QUERIES["sync_differences"], {"limit": limit})
     return [SyncDifference(*row) for row in rows]
 

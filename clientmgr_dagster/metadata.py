@@ -1,0 +1,66 @@
+"""How the result of a run is shown in Dagster: tables, charts, one summary a run, a few numbers per tenant.
+
+The numbers of single tenants are kept in tables of ours. Dagster gets a few of them per partition, and one summary a
+run: 500 copies of a table with 500 rows would be most of its event log.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import dagster as dg
+
+from clientmgr.base.customer_ids import CustomerId
+
+ROWS_SHOWN = 100
+BAR = 24
+
+Shown = dg.MetadataValue | int | float | str | bool
+
+
+def table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue:
+    """The first rows as a table of the UI."""
+    records = [dg.TableRecord({name: _shown(value) for name, value in row.items()}) for row in rows[:ROWS_SHOWN]]
+    return dg.MetadataValue.table(records or [dg.TableRecord({"": "nothing"})])
+
+
+def tenant_table(values: Mapping[CustomerId, object], column: str) -> dg.MetadataValue:
+    """A row for each tenant with its value."""
+    return table([{"customer": str(customer), column: value} for customer, value in values.items()])
+
+
+def failure_table(failures: Mapping[CustomerId, str]) -> dg.MetadataValue:
+    return tenant_table(failures, "why")
+
+
+def chart(values: Mapping[CustomerId, int], *, unit: str) -> dg.MetadataValue:
+    """The largest values as bars, in Markdown."""
+    largest = sorted(values.items(), key=lambda item: -item[1])[:20]
+    most = max((value for _, value in largest), default=0) or 1
+    lines = [
+        f"| {name} | `{'█' * max(1 if value else 0, round(BAR * value / most))}` | {value:,} |"
+        for name, value in largest
+    ]
+    return dg.MetadataValue.md("\n".join([f"| tenant | {unit} | |", "|---|---|---|", *lines]))
+
+
+def log_summary(
+    context: dg.AssetExecutionContext, asset_key: str, counts: Mapping[CustomerId, int], *, unit: str, **more: Shown
+) -> None:
+    """One summary for the run, as an observation: in the materialisations it would be there once for each tenant."""
+    metadata = {unit: sum(counts.values()), "by_tenant": chart(counts, unit=unit), **more}
+    context.log_event(dg.AssetObservation(asset_key, metadata=metadata))
+
+
+def log_partitions(
+    context: dg.AssetExecutionContext,
+    asset_key: str,
+    numbers: Iterable[tuple[CustomerId, Mapping[str, int | str]]],
+) -> None:
+    """Record that these tenants' partitions, and no others of the run, are materialised."""
+    for customer_id, metadata in numbers:
+        context.log_event(dg.AssetMaterialization(asset_key, partition=str(customer_id), metadata=dict(metadata)))
+
+
+def _shown(value: object) -> str | int | float | bool:
+    if isinstance(value, (str, int, float, bool)):
+        return value
+    return "" if value is None else str(value)

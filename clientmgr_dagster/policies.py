@@ -1,0 +1,40 @@
+"""What all definitions have in common: how a step is tried again, how many tenants a run takes, when an asset is late.
+
+`PER_TENANT` is what every asset with a partition per tenant is declared with: `@dg.asset(**PER_TENANT, …)`.
+"""
+
+import warnings
+from datetime import timedelta
+from typing import Final, TypedDict
+
+import dagster as dg
+
+from clientmgr.operations.nightly_jobs import LATE_AFTER
+from clientmgr_dagster.partitions import tenants_partitions
+
+# Backfill and freshness policies have been in beta for years. Dagster's version is pinned: no warning at each start.
+warnings.filterwarnings("ignore", category=dg.BetaWarning)
+
+# Jitter: runs that failed together, because a server was away, do not come back together.
+RETRY_POLICY: Final = dg.RetryPolicy(max_retries=3, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
+
+TENANTS_PER_RUN: Final = 500
+"""A chunk of tenants is one run and one Spark job. A single run over thousands of partitions hits the start timeout."""
+
+FRESHNESS: Final = dg.FreshnessPolicy.time_window(fail_window=LATE_AFTER, warn_window=timedelta(hours=26))
+"""Of every asset that a schedule computes: all of them are due once a night or more often."""
+
+
+class PerTenant(TypedDict):
+    """Arguments of `@dg.asset` and `@dg.multi_asset`."""
+
+    partitions_def: dg.DynamicPartitionsDefinition
+    backfill_policy: dg.BackfillPolicy
+    retry_policy: dg.RetryPolicy
+
+
+PER_TENANT: Final[PerTenant] = {
+    "partitions_def": tenants_partitions,
+    "backfill_policy": dg.BackfillPolicy.multi_run(max_partitions_per_run=TENANTS_PER_RUN),
+    "retry_policy": RETRY_POLICY,
+}
