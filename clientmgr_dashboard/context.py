@@ -43,7 +43,7 @@ class SharedAnswers:
 
 
 @dataclass(frozen=True)
-class Desk:
+class Context:
     """Opened once; serves all requests."""
 
     settings: Settings
@@ -105,7 +105,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[Desk]:
+async def opened_context(settings: Settings, database: Database) -> AsyncIterator[Context]:
     with (
         database.pool(Role.READER, size=READERS, configure=_bounded) as reading,
         database.pool(Role.WRITER, size=WRITERS) as writing,
@@ -117,7 +117,7 @@ async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[D
             sampler = LogSampler(reading_async)
             async with sampler.running():
                 audit = AuditLogger.from_settings(settings)
-                yield Desk(settings, database, audit, sampler, reading, writing, reading_async, writing_async)
+                yield Context(settings, database, audit, sampler, reading, writing, reading_async, writing_async)
 
 
 def _bounded(connection: Connection[Any]) -> None:

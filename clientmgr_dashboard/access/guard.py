@@ -16,7 +16,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import own_hosts
-from clientmgr_dashboard.access.visitors import COOKIE, Doorkeeper, TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, TooManyAttemptsError, Visitor
 
 log = get_logger(__name__)
 
@@ -50,9 +50,11 @@ def content_security_policy(*, frames_from: str = "") -> str:
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, port: int, doorkeeper: Doorkeeper, refuse: Refuse) -> None:
+    def __init__(
+        self, app: ASGIApp, *, settings: Settings, port: int, authenticator: Authenticator, refuse: Refuse
+    ) -> None:
         self._app = app
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._refuse = refuse
         self._own_hosts = own_hosts(settings, port)
         self._own_origin = settings.dashboard_url.lower()
@@ -85,7 +87,7 @@ class Guard:
     async def _examine(self, request: Request) -> tuple[Response | None, Visitor | None, bytes | None]:
         """An answer for a request that is not let in; else whose it is, and the body where it had to be read."""
         headers, path = request.headers, request.url.path
-        if not self._doorkeeper.sign_in_needed and headers.get("host", "").lower() not in self._own_hosts:
+        if not self._authenticator.sign_in_needed and headers.get("host", "").lower() not in self._own_hosts:
             return self._refuse(request, 421, "This is not the address of the dashboard."), None, None
         visitor = await self._visitor(request)
         is_open = path in OPEN_TO_ALL or path.startswith("/static/")
@@ -111,7 +113,7 @@ class Guard:
             return self._refuse(request, 403, "This request comes from another site's page."), None, None
         if visitor is None:
             return None, None, body  # the sign-in form itself: its handler checks the password
-        if visitor.session is not None and not self._doorkeeper.sessions.is_csrf_token(
+        if visitor.session is not None and not self._authenticator.sessions.is_csrf_token(
             visitor.session, _csrf_token(request.headers, body)
         ):
             detail = "The form is too old, or was not ours: load the page again."
@@ -120,13 +122,13 @@ class Guard:
 
     async def _visitor(self, request: Request) -> Visitor | None:
         cookie = request.cookies.get(COOKIE)
-        if cookie and (visitor := self._doorkeeper.of_cookie(cookie)):
+        if cookie and (visitor := self._authenticator.of_cookie(cookie)):
             return visitor
-        if not self._doorkeeper.sign_in_needed:
-            return self._doorkeeper.at_this_machine()
+        if not self._authenticator.sign_in_needed:
+            return self._authenticator.at_this_machine()
         if (header := request.headers.get("authorization")) and request.url.path.startswith(API):
             address = request.client.host if request.client else ""
-            return await self._doorkeeper.of_authorization(header, address)
+            return await self._authenticator.of_authorization(header, address)
         return None
 
     def _is_same_origin(self, headers: Headers) -> bool:
@@ -141,10 +143,10 @@ class Guard:
             headers[name] = value
         headers.setdefault("Content-Security-Policy", content_security_policy())
         headers.setdefault("Cache-Control", "no-store")
-        if self._doorkeeper.cookies_are_secure:
+        if self._authenticator.cookies_are_secure:
             headers["Strict-Transport-Security"] = "max-age=31536000"
         if visitor is not None and visitor.is_new:
-            headers.append("Set-Cookie", self._doorkeeper.set_cookie(visitor.session, lasting=False))
+            headers.append("Set-Cookie", self._authenticator.set_cookie(visitor.session, lasting=False))
 
 
 async def _read_body(request: Request) -> bytes | None:

@@ -14,9 +14,13 @@ from clientmgr.operations.daemon_health import judge_all
 from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
 from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
 from clientmgr.tenants.registry import count_by_status
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
-from clientmgr_dashboard.operations.interface import Nothing
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.interface import (
+    Nothing,
+    api_get,
+    row_of,
+)
 from clientmgr_dashboard.operations.services import ServiceState, probe_services
 
 COUNT_AT_MOST = 10_000
@@ -83,15 +87,15 @@ class Overview(Struct, frozen=True, rename="camel"):
     looked_at: datetime
 
 
-async def overview(desk: Desk, _visitor: Visitor, _request: Nothing) -> Overview:
+async def overview(context: Context, _visitor: Visitor, _request: Nothing) -> Overview:
     """However many look on, the database is asked once a second."""
-    return await desk.shared.answer("overview", SHARED_FOR_S, lambda: _look(desk))
+    return await context.shared.answer("overview", SHARED_FOR_S, lambda: _look(context))
 
 
-async def _look(desk: Desk) -> Overview:
-    settings = desk.settings
+async def _look(context: Context) -> Overview:
+    settings = context.settings
     stored, (lags, errors), services = await asyncio.gather(
-        desk.read(_stored, tolerance=settings.sync_tolerance), _log(desk), _services(desk)
+        context.read(_stored, tolerance=settings.sync_tolerance), _log(context), _services(context)
     )
     daemons = [
         DaemonState(
@@ -101,7 +105,7 @@ async def _look(desk: Desk) -> Overview:
             f"{health.unread:,} unread" + (f", {health.waiting_retries:,} retries" if health.waiting_retries else ""),
         )
         for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
-    ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
+    ] + [row_of(DaemonState, one) for one in services]
     groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
     dead_letters = sum(lag.dead for lag in lags)
     problems = _problems(daemons, groups, dead_letters, errors, stored)
@@ -111,9 +115,9 @@ async def _look(desk: Desk) -> Overview:
         tenants=stored.tenants,
         behind_on_migrations=stored.behind,
         totals=stored.totals,
-        events_per_second=desk.sampler.rate(topics.WRITER),
-        event_rates=desk.sampler.rates(topics.WRITER),
-        errors_per_minute=_errors_per_minute(desk),
+        events_per_second=context.sampler.rate(topics.WRITER),
+        event_rates=context.sampler.rates(topics.WRITER),
+        errors_per_minute=_errors_per_minute(context),
         dead_letters=dead_letters,
         groups=groups,
         errors=errors,
@@ -123,8 +127,8 @@ async def _look(desk: Desk) -> Overview:
     )
 
 
-async def _services(desk: Desk) -> list[ServiceState]:
-    return await desk.shared.answer("services", SERVICES_EVERY_S, lambda: probe_services(desk.settings))
+async def _services(context: Context) -> list[ServiceState]:
+    return await context.shared.answer("services", SERVICES_EVERY_S, lambda: probe_services(context.settings))
 
 
 class _Stored(Struct, frozen=True):
@@ -143,29 +147,29 @@ def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
     )
 
 
-async def _log(desk: Desk) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
-    async with desk.reading() as connection:
+async def _log(context: Context) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
+    async with context.reading() as connection:
         lags = await subscription_lag(connection, at_most=COUNT_AT_MOST)
         counts = await error_counts(connection, look_at=LOOK_AT_ERRORS)
-    return lags, [ErrorTopic(count.topic, count.open, count.last_day, count.is_at_least) for count in counts]
+    return lags, [row_of(ErrorTopic, count) for count in counts]
 
 
 def _group(lag: SubscriptionLag, late_after_s: float) -> GroupLag:
     seconds = round(lag.seconds(), 1)
     return GroupLag(
-        lag.topic,
-        lag.subscription,
-        lag.messages,
-        any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
-        seconds,
-        lag.waiting,
-        lag.dead,
-        seconds > late_after_s,
+        topic=lag.topic,
+        subscription=lag.subscription,
+        unread=lag.messages,
+        is_at_least=any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
+        oldest_unread_s=seconds,
+        retries=lag.waiting,
+        dead_letters=lag.dead,
+        is_late=seconds > late_after_s,
     )
 
 
-def _errors_per_minute(desk: Desk) -> float | None:
-    rates = [desk.sampler.rate(topic) for topic in ERROR_TOPICS]
+def _errors_per_minute(context: Context) -> float | None:
+    rates = [context.sampler.rate(topic) for topic in ERROR_TOPICS]
     known = [rate for rate in rates if rate is not None]
     return round(sum(known) * 60, 1) if known else None
 
@@ -190,3 +194,6 @@ def _problems(
         problems.append(f"{stored.totals.out_of_sync:,} tenants differ from DynamoDB")
     problems += [f"{work.name} was not done last night" for work in stored.nightly if work.state == "late"]
     return problems
+
+
+OPERATIONS = (api_get("/overview", "Everything at a glance.", overview),)

@@ -7,15 +7,17 @@ from starlette.responses import Response
 
 from clientmgr.live.tokens import ALL_EVENTS, make_token, token_key
 from clientmgr_dashboard.access.addresses import service_url
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.guard import content_security_policy
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.pages.handling import Site, get
+from clientmgr_dashboard.web.handling import Site, get
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation
 
 LONGEST_S = 12 * 3600.0
 
 
 async def live(site: Site, request: Request, visitor: Visitor) -> Response:
-    settings = site.desk().settings
+    settings = site.context().settings
     origin = service_url(settings.live_url, settings.live_ws_host, settings.live_ws_port)
     page = f"{origin}/live"
     if settings.live_auth == "on":
@@ -27,4 +29,8 @@ async def live(site: Site, request: Request, visitor: Visitor) -> Response:
     return answer
 
 
-ROUTES = (get("/live", live),)
+PAGE = DashboardPage(
+    order=70,
+    navigation=Navigation("Live", "/live"),
+    routes=(get("/live", live),),
+)

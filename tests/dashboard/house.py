@@ -20,9 +20,9 @@ from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
 from clientmgr.contracts import topics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.access.users import Role as UserRole
 from clientmgr_dashboard.access.users import user_line
-from clientmgr_dashboard.access.visitors import COOKIE
 from clientmgr_dashboard.server import serve_until_stopped
 from streaming import writer
 from streaming.runtime.daemon import consume_on

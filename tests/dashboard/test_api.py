@@ -12,7 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth
 
-from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dashboard.house import BUSY, QUIET, House, Visit, serving, sign_in, write_users
 
 EXAMPLES = {GenerationMode.POSITIVE: 6, GenerationMode.NEGATIVE: 3}

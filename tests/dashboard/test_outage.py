@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr_dashboard import context
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator
 from clientmgr_dashboard.access.users import Users
-from clientmgr_dashboard.access.visitors import COOKIE, Doorkeeper
 from tests.dashboard.house import PASSWORDS, Visit, serving, write_users
 
 
@@ -47,7 +47,7 @@ def test_whoever_signs_out_is_signed_out_though_it_can_not_be_recorded(nobody: S
     settings = nobody.model_copy(
         update={"dashboard_users_file": str(users), "dashboard_session_key": SecretStr("a key of some length")}
     )
-    sessions = Doorkeeper(settings).sessions
+    sessions = Authenticator(settings).sessions
     signed_in = sessions.cookie(sessions.start(Users(users).find("vera")))
     with serving(settings) as address, Visit(base_url=address, cookies={COOKIE: signed_in}) as visit:
         answer = visit.submit("/sign-out", {})

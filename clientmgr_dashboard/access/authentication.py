@@ -43,7 +43,7 @@ class TooManyAttemptsError(Exception):
     """Somebody guesses."""
 
 
-class Doorkeeper:
+class Authenticator:
     """Knows users and sessions."""
 
     def __init__(self, settings: Settings) -> None:
