@@ -49,7 +49,7 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
         return refuse(request, 404, "There is no such page.")
 
     async def wrong_method(request: Request, _error: Exception) -> Response:
-        return refuse(request, 405, "This page is not asked for like that.")
+        return refuse(request, 405, "This page does not take that method.")
 
     async def health(_request: Request) -> Response:
         try:
@@ -91,6 +91,6 @@ async def _file(name: str, request: Request) -> Response:
 
 @functools.cache
 def _contents(name: str) -> tuple[bytes, str]:
-    """A file of ours and what its ETag is."""
+    """A static file and its ETag."""
     contents = (files("clientmgr_dashboard") / "static" / name).read_bytes()
     return contents, f'"{hashlib.sha256(contents).hexdigest()[:16]}"'

@@ -1,4 +1,4 @@
-"""The operations over HTTP: request in, JSON out, a problem document where that fails."""
+"""The operations over HTTP: request in, JSON out, or a problem document."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from clientmgr_dashboard.problems import ForbiddenError, problem, problem_of, pr
 PREFIX = f"{API}v1"
 JSON = "application/json"
 EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
-"""Those that are not meant are refused by ourselves, as a problem document."""
+"""We answer the methods that an operation does not have ourselves, with a problem document."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -44,7 +44,7 @@ def api_routes(
         return _json(SessionInfo(visitor.name, str(visitor.role), token))
 
     async def nowhere(_request: Request) -> Response:
-        return problem_response(problem(404, f"There is nothing here; {PREFIX}/openapi.json tells what there is."))
+        return problem_response(problem(404, f"There is nothing here; {PREFIX}/openapi.json lists what there is."))
 
     routes = [Route(f"{PREFIX}/openapi.json", openapi), Route(f"{PREFIX}/session", session)]
     by_path: dict[str, dict[str, Operation]] = {}
@@ -53,7 +53,7 @@ def api_routes(
         if operation.method in methods:
             raise ValueError(f"two operations are {operation.method} {operation.path}")
         methods[operation.method] = operation
-    # What is spelled out goes before what has a name in it: `/dead-letters/reveal` is no id.
+    # Fixed paths come before those with a parameter: `reveal` in `/dead-letters/reveal` is no id.
     for path in sorted(by_path, key=lambda path: "{" in path):
         routes.append(Route(f"{PREFIX}{path}", _endpoint(context, by_path[path]), methods=EVERY_METHOD))
     return [*routes, Route(f"{API}{{anything:path}}", nowhere, methods=EVERY_METHOD)]
@@ -96,7 +96,7 @@ async def _read(request: Request, operation: Operation) -> Any:
     given = {**dict(request.query_params), **request.path_params}
     wanted = msgspec.convert(given, operation.request, strict=False)
     for field in msgspec.structs.fields(operation.request):
-        # msgspec takes the text "null" for nothing; whoever sends a filter is not to get an answer without it.
+        # msgspec reads the text "null" as None: the filter that somebody sent would be ignored.
         if field.encode_name in given and getattr(wanted, field.name) is None:
             raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")
     return wanted

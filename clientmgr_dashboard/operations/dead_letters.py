@@ -156,7 +156,7 @@ async def show_letter(context: Context, _visitor: Visitor, request: LetterReques
 
 
 async def reveal_letter(context: Context, visitor: Visitor, request: LetterRequest) -> LetterDetail:
-    """With the secrets in its payload. Who is about to see them is recorded before anything is shown."""
+    """With the secrets in its payload. The audit log records who sees them before they are shown."""
     letter = await _letter(context, request.id)
     await context.record(actions.revealed(letter, actor=visitor.actor, command="dashboard"))
     return _detail(letter, reveal=True)
@@ -199,7 +199,7 @@ def _as_seen(connection: Connection[Any], request: ChosenLetters, visitor: Visit
 
 def _selection(request: ChosenLetters, visitor: Visitor) -> Selection:
     narrowed = request.topic, request.subscription, request.customer_id, request.error_class, request.contains
-    # A forgotten choice is not a wish for everything.
+    # Choosing nothing does not mean everything.
     nothing = not (request.ids or request.everything or any(narrowed))
     return Selection(
         ids=[] if nothing else request.ids or None,
@@ -215,7 +215,7 @@ def _selection(request: ChosenLetters, visitor: Visitor) -> Selection:
 
 
 def _may_search_payload(visitor: Visitor) -> bool:
-    """A search answers "is this in it?": asked often enough, it tells a token that the page masks."""
+    """A search answers "is this in it?". Asked often enough, that reveals a token that the page masks."""
     return visitor.role.includes(Role.OPERATOR)
 
 

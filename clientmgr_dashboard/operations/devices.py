@@ -30,7 +30,7 @@ from clientmgr_dashboard.operations.interface import (
 )
 
 MOST_DEVICES = 1_000
-"""Of one contact, client id or token: whoever has more of them is no person."""
+"""Of one contact, client id or token. Nobody real has more."""
 
 
 class ContactRequest(Struct, frozen=True, rename="camel"):
@@ -134,7 +134,7 @@ async def show_device(context: Context, _visitor: Visitor, request: DeviceReques
 
 
 async def reveal_device(context: Context, visitor: Visitor, request: RevealRequest) -> DeviceDetail:
-    """With its secrets. Who is about to see them is recorded before anything is shown."""
+    """With its secrets. The audit log records who sees them before they are shown."""
     known = await context.read(_known, request)
     device = known.device
     if device is None:

@@ -1,4 +1,4 @@
-"""What the device mapper would do for a contact, with a sample message: by the daemon's own code, sending nothing."""
+"""What the device mapper would do with a sample message for a contact: by the daemon's own code, sending nothing."""
 
 import time
 import uuid

@@ -1,4 +1,4 @@
-"""Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, the work of the night."""
+"""Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, nightly jobs."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -22,12 +22,13 @@ from clientmgr_dashboard.operations.interface import (
     row_of,
 )
 from clientmgr_dashboard.operations.services import ServiceState, probe_services
+from clientmgr_dashboard.wording import plural
 
 COUNT_AT_MOST = 10_000
-"""Unread messages of a partition: beyond this it does not matter how many more there are."""
+"""Unread messages of a partition: beyond this, the exact number does not matter."""
 LOOK_AT_ERRORS = 10_000
 SHARED_FOR_S = 1.0
-"""However many look on: the database is asked once in this time."""
+"""However many people watch, the database is asked once in this time."""
 SERVICES_EVERY_S = 5.0
 
 
@@ -88,7 +89,7 @@ class Overview(Struct, frozen=True, rename="camel"):
 
 
 async def overview(context: Context, _visitor: Visitor, _request: Nothing) -> Overview:
-    """However many look on, the database is asked once a second."""
+    """However many people watch, the database is asked once a second."""
     return await context.shared.answer("overview", SHARED_FOR_S, lambda: _look(context))
 
 
@@ -102,7 +103,8 @@ async def _look(context: Context) -> Overview:
             health.daemon,
             health.state,
             health.state == "keeps up",
-            f"{health.unread:,} unread" + (f", {health.waiting_retries:,} retries" if health.waiting_retries else ""),
+            f"{health.unread:,} unread"
+            + (f", {plural(health.waiting_retries, 'retry', 'retries')}" if health.waiting_retries else ""),
         )
         for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
     ] + [row_of(DaemonState, one) for one in services]
@@ -180,18 +182,20 @@ def _problems(
     problems = [f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind" for group in groups if group.is_late]
     problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
     if dead_letters:
-        problems.append(f"{dead_letters:,} dead letters")
+        problems.append(plural(dead_letters, "dead letter"))
     problems += [
-        f"{'at least ' if topic.is_at_least else ''}{topic.open:,} messages in {topic.topic}"
+        f"{'at least ' if topic.is_at_least else ''}{plural(topic.open, 'message')} in {topic.topic}"
         for topic in errors
         if topic.open
     ]
     if stored.behind:
-        problems.append(f"{stored.behind:,} tenants are behind on migrations")
+        problems.append(plural(stored.behind, "tenant is behind on migrations", "tenants are behind on migrations"))
     if stored.totals.failed:
-        problems.append(f"{stored.totals.failed:,} tenants could not be counted")
+        problems.append(plural(stored.totals.failed, "tenant could not be counted", "tenants could not be counted"))
     if stored.totals.out_of_sync:
-        problems.append(f"{stored.totals.out_of_sync:,} tenants differ from DynamoDB")
+        problems.append(
+            plural(stored.totals.out_of_sync, "tenant differs from DynamoDB", "tenants differ from DynamoDB")
+        )
     problems += [f"{work.name} was not done last night" for work in stored.nightly if work.state == "late"]
     return problems
 

@@ -1,4 +1,4 @@
-"""Topics, their readers and how far behind these are."""
+"""Topics, their subscriptions and how far behind these are."""
 
 from datetime import datetime
 
@@ -42,7 +42,7 @@ class TopicRow(Struct, frozen=True, rename="camel"):
     topic: str
     partitions: int
     last_offset: int
-    """How many messages it ever had."""
+    """How many messages it has had in all time."""
     messages_per_second: float | None
     created_at: datetime
     readers: list[TopicReader]

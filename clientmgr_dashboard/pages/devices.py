@@ -60,10 +60,10 @@ async def look_up(site: Site, request: Request, visitor: Visitor) -> Response:
 
 
 async def asked(site: Site, request: Request, visitor: Visitor) -> Response:
-    """A contact or client id becomes an address that can be kept; a token never does."""
+    """A contact or client id becomes part of the address, which can be kept; a token never does."""
     form = await from_form(request, LookUp)
     if form.by == "contact":
-        # Checked before it is in an address: what is no number may be a token, in the wrong field.
+        # Checked before it gets into an address: what is not a number may be a token in the wrong field.
         fields = {"customerId": form.customer_id, "contactId": form.wanted}
         contact = msgspec.convert(fields, ContactRequest, strict=False)
         return see_other("/devices" + query({"customerId": contact.customer_id, "contactId": contact.contact_id}))
@@ -90,7 +90,7 @@ def _found(
     filled: Mapping[str, object],
     parameters: Mapping[str, object],
 ) -> Response:
-    """`parameters`: what other pages of the same have in their address; empty where there is no such address."""
+    """`parameters`: of the address of the same list's other pages; empty where there is no such address."""
     return site.renderer.page(request, "devices.html", page=page, filled=filled, parameters=parameters)
 
 

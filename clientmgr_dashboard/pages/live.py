@@ -1,4 +1,4 @@
-"""The map of the live broadcast, in a frame: the page is the broadcast's own."""
+"""The live broadcast's map, in a frame. The page in it is the broadcast's own."""
 
 import time
 
@@ -21,7 +21,7 @@ async def live(site: Site, request: Request, visitor: Visitor) -> Response:
     origin = service_url(settings.live_url, settings.live_ws_host, settings.live_ws_port)
     page = f"{origin}/live"
     if settings.live_auth == "on":
-        # Whoever may look here may watch, for as long as they may look here. Behind #, so that no server logs it.
+        # Whoever may use the dashboard may watch, while the session lasts. After the #, so that no server logs it.
         left = visitor.session.expires_at - time.time() if visitor.session else LONGEST_S
         page += f"#token={make_token(token_key(settings), [ALL_EVENTS], min(left, LONGEST_S))}"
     answer = site.renderer.page(request, "live.html", page=page)

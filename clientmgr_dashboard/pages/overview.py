@@ -1,4 +1,4 @@
-"""The first page, and the part of it that is asked for again and again."""
+"""The first page, and the part of it that stays current."""
 
 from starlette.requests import Request
 from starlette.responses import Response

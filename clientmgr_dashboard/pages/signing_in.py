@@ -16,7 +16,7 @@ log = get_logger(__name__)
 
 
 def sign_in_route(site: Site) -> Route:
-    """The one page for those that nobody knows yet."""
+    """The one page that needs no session."""
 
     async def sign_in(request: Request) -> Response:
         if not site.authenticator.sign_in_needed:
@@ -30,10 +30,10 @@ def sign_in_route(site: Site) -> Route:
         try:
             user = await site.authenticator.of_password(name, str(fields.get("password", "")), address)
         except TooManyAttemptsError:
-            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in some minutes.")
+            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in a few minutes.")
         if user is None:
             log.warning("sign-in refused", user=name[:64], address=address)
-            return _form(site, request, wanted, status=401, problem="Name and password do not belong together.")
+            return _form(site, request, wanted, status=401, problem="Wrong name or password.")
         session = site.authenticator.sessions.start(user)
         await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
         answer = see_other(_own_path(wanted))
@@ -47,7 +47,7 @@ async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
     try:
         await _record(site, visitor, "dashboard.sign-out")
     except Exception as error:
-        # Nobody is kept signed in because it can't be written down.
+        # A failed audit entry must not keep anybody signed in.
         log.error("a sign-out is not in the audit log", user=visitor.name, exc_info=error)
     answer = see_other("/sign-in")
     answer.headers["Set-Cookie"] = site.authenticator.set_cookie(None)
@@ -64,7 +64,7 @@ def _form(site: Site, request: Request, wanted: str, *, status: int = 200, probl
 
 
 def _own_path(wanted: str) -> str:
-    """Only ever a page of ours: //elsewhere and /\\elsewhere lead out of here."""
+    """Only our own pages: //elsewhere and /\\elsewhere would leave the site."""
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
         return "/"
     return wanted

@@ -69,10 +69,10 @@ async def table(site: Site, request: Request, visitor: Visitor) -> Response:
 
 async def one(site: Site, request: Request, visitor: Visitor) -> Response:
     context, wanted = site.context(), from_query(request, TenantRequest)
-    # `before` in this page's address is a row of the audit trail, no time.
+    # `before` in this page's address is a row of the audit trail, not a time.
     history = from_query(request, HistoryRequest, limit=POINTS, before=None)
     trail = from_query(request, AuditRequest, limit=AUDIT_ROWS)
-    # First: for a customer that there is not, there is nothing else to ask.
+    # First: for an unknown customer there is nothing else to ask.
     detail = await show_tenant(context, visitor, wanted)
     points, rows, verified = await asyncio.gather(
         tenant_history(context, visitor, history),
@@ -139,7 +139,7 @@ def _charts(points: Sequence[HistoryPoint]) -> list[Markup]:
 
 
 def platforms_of(points: Sequence[HistoryPoint]) -> list[str]:
-    """All platforms, that with the most devices at the last collection first."""
+    """All platforms, the one with the most devices at the last collection first."""
     last = points[-1].devices_by_platform or {}
     found = {platform for point in points for platform in point.devices_by_platform or {}}
     return sorted(found, key=lambda platform: (-last.get(platform, 0), platform))

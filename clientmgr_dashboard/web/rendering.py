@@ -16,6 +16,7 @@ from clientmgr_dashboard import charts
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.problems import Problem
+from clientmgr_dashboard.wording import plural
 
 UNKNOWN: Final = "–"
 
@@ -55,7 +56,7 @@ class Renderer:
             rate=rate,
             label=label,
             pretty=pretty,
-            counted=counted,
+            plural=plural,
         )
         self._templates.globals.update(sparkline=charts.sparkline, query=query, navigation=navigation)
 
@@ -147,11 +148,6 @@ def label(name: str) -> str:
 
 
 def query(parameters: dict[str, Any], **changed: Any) -> str:
-    """A link's query with some of it changed; what is None or empty is left out."""
+    """A link's query with some parameters changed; those that are None or empty are left out."""
     wanted = {**parameters, **changed}
     return "?" + urlencode([(key, item) for key, item in wanted.items() if item not in (None, "")])
-
-
-def counted(amount: int, noun: str) -> str:
-    """1 message, 2 messages."""
-    return f"{amount:,} {noun}" if amount == 1 else f"{amount:,} {noun}s"
