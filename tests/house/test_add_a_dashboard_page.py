@@ -8,14 +8,11 @@ import httpx
 import pytest
 
 import clientmgr_dashboard
-from clientmgr.base.database import Database
+from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
-from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dashboard.house import sign_in, write_users
 from tests.streaming.processes import worker
-
-TENANT = 4711
 
 MODULE = '''
 """How many tenants there are in each status."""
@@ -85,7 +82,8 @@ def address(
     settings = settings_for(database).model_copy(
         update={"dashboard_port": 0, "dashboard_users_file": str(write_users(tmp_path))}
     )
-    TenantSchemaManager(database, settings).activate([TENANT], actor="test")
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("INSERT INTO clientmgr.tenants (customer_id, status) VALUES (4711, 'activating')")
     with worker(settings, tmp_path, "dashboard") as process:
         process.wait_until_started()
         yield next(word for word in process.log.split('"') if word.startswith("http://127.0.0.1:"))
@@ -94,13 +92,14 @@ def address(
 def test_a_page_is_there_with_its_navigation_its_operation_and_its_entry_in_the_document(address: str) -> None:
     with httpx.Client(base_url=address, cookies={COOKIE: sign_in(address, "otto")}) as operator:
         page = operator.get("/statuses").text
-        assert "<li>active: 1 tenant</li>" in page
+        assert "<li>activating: 1 tenant</li><li>active: 0 tenants</li>" in page
         assert '<li><a href="/statuses" aria-current="page">Statuses</a></li>' in page
         overview = operator.get("/").text
         entries = [overview.index(f">{title}</a></li>") for title in ("Tenants", "Statuses", "Devices")]
         assert entries == sorted(entries), "in the place that its order asks for"
 
-        assert operator.get("/api/v1/statuses").json() == {"byStatus": {"active": 1}}
+        by_status = operator.get("/api/v1/statuses").json()["byStatus"]
+        assert by_status == {"activating": 1, "active": 0, "deleting": 0, "deleted": 0}
         document = operator.get("/api/v1/openapi.json").json()
         assert document["paths"]["/api/v1/statuses"]["get"]["operationId"] == "tenant_statuses"
         assert document["components"]["schemas"]["Statuses"]["description"] == "Tenants by status."
