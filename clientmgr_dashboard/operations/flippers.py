@@ -11,15 +11,7 @@ from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.flippers import Flipper, FlipperState, SettingScope, list_settings, set_flipper, unset_flipper
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import (
-    CustomerNumber,
-    Page,
-    PageNumber,
-    PerPage,
-    api_get,
-    api_post,
-    paged,
-)
+from clientmgr_dashboard.operations.interface import CustomerNumber, Page, PageNumber, PerPage, api_get, api_post, paged
 
 Reason = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 

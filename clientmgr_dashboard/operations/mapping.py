@@ -18,12 +18,7 @@ from clientmgr.sending.mapping import OutMessage
 from clientmgr.sending.samples import LIFETIME_MS, sample_recipient
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import (
-    ContactNumber,
-    CustomerNumber,
-    Text,
-    api_get,
-)
+from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text, api_get
 
 Channel = Literal["push", "webpush", "inbox", "em"]
 

@@ -16,11 +16,7 @@ from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
 from clientmgr.tenants.registry import count_by_status
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import (
-    Nothing,
-    api_get,
-    row_of,
-)
+from clientmgr_dashboard.operations.interface import Nothing, api_get, row_of
 from clientmgr_dashboard.operations.services import ServiceState, probe_services
 from clientmgr_dashboard.wording import plural
 

@@ -8,14 +8,7 @@ from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscr
 from clientmgr.broker.tailing import list_topics as topics_of
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import (
-    Page,
-    PageNumber,
-    PerPage,
-    api_get,
-    paged,
-    row_of,
-)
+from clientmgr_dashboard.operations.interface import Page, PageNumber, PerPage, api_get, paged, row_of
 
 
 class TopicsRequest(Struct, frozen=True, rename="camel"):

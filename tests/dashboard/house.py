@@ -232,7 +232,7 @@ def serving(settings: Settings) -> Iterator[str]:
     def run() -> None:
         try:
             loop.run_until_complete(serve_until_stopped(settings, stop, on_ready))
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
             failures.append(error)
         finally:
             loop.close()

@@ -22,7 +22,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     )
 
 
-def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(nobody: Settings) -> None:
+def test_people_scripts_and_probes_learn_that_the_database_is_away(nobody: Settings) -> None:
     with serving(nobody) as address:
         assert httpx.get(f"{address}/healthz").status_code == 503
         page = httpx.get(f"{address}/tenants")
@@ -33,7 +33,7 @@ def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(nobody: Se
         assert httpx.get(f"{address}/static/dashboard.css").status_code == 200
 
 
-def test_nobody_signs_in_unrecorded_and_is_told_why(nobody: Settings, tmp_path: Path) -> None:
+def test_nobody_signs_in_unrecorded_and_the_page_says_why(nobody: Settings, tmp_path: Path) -> None:
     settings = nobody.model_copy(update={"dashboard_users_file": str(write_users(tmp_path))})
     with serving(settings) as address:
         answer = httpx.post(f"{address}/sign-in", data={"name": "vera", "password": PASSWORDS["vera"]})

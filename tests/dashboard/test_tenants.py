@@ -81,7 +81,7 @@ def test_a_tenants_past_can_be_had_as_csv_without_formulas(visit: Visit) -> None
     assert f"devices {MISCHIEF}" in rows[0]
 
 
-def test_it_is_told_what_differs_from_dynamodb(visit: Visit) -> None:
+def test_a_tenants_page_says_what_differs_from_dynamodb(visit: Visit) -> None:
     page = visit.see(f"/tenants/{BUSY}")
     assert "20.0% different" in page
     assert "not checked" in visit.see(f"/tenants/{QUIET}")

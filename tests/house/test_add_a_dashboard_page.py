@@ -1,6 +1,7 @@
-"""Adding a page to the dashboard: its module, its template and its test. Nothing else is touched."""
+"""Adding a page to the dashboard takes its module, its template and its test. Nothing else is touched."""
 
 import shutil
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,8 +10,10 @@ import pytest
 
 import clientmgr_dashboard
 from clientmgr.base.database import Database, Role
-from clientmgr.base.settings import Settings
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr_dashboard import pages
 from clientmgr_dashboard.access.authentication import COOKIE
+from clientmgr_dashboard.app import dashboard
 from tests.dashboard.house import sign_in, write_users
 from tests.streaming.processes import worker
 
@@ -107,3 +110,27 @@ def test_a_page_is_there_with_its_navigation_its_operation_and_its_entry_in_the_
     with httpx.Client(base_url=address, cookies={COOKIE: sign_in(address, "vera")}) as viewer:
         assert viewer.get("/statuses").status_code == 403
         assert ">Statuses</a>" not in viewer.get("/").text
+
+
+@pytest.fixture
+def add_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Add a module to the pages of this process."""
+
+    def add(source: str) -> None:
+        (tmp_path / "added.py").write_text(source)
+        monkeypatch.setattr(pages, "__path__", [*pages.__path__, str(tmp_path)])
+        monkeypatch.delitem(sys.modules, "clientmgr_dashboard.pages.added", raising=False)
+
+    return add
+
+
+def test_a_module_that_declares_no_page_is_named(add_page: Callable[[str], None]) -> None:
+    add_page('"""Nothing to see."""')
+    with pytest.raises(TypeError, match=r"clientmgr_dashboard\.pages\.added declares no page"):
+        pages.find_pages()
+
+
+def test_two_operations_with_the_same_address_are_refused(add_page: Callable[[str], None], tmp_path: Path) -> None:
+    add_page(MODULE.replace('api_get("/statuses"', 'api_get("/tenants"'))
+    with pytest.raises(ValueError, match="two operations are GET /tenants"):
+        dashboard(load_settings(data_dir=tmp_path, audit_hash_key="test-key"), 8788)
