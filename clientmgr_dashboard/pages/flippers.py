@@ -32,7 +32,7 @@ MEANING = {
         "The device mapper reads devices from PostgreSQL first. Off: from DynamoDB alone."
     ),
     Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER: (
-        "It does not ask DynamoDB for contacts that have no device in PostgreSQL."
+        "The device mapper does not ask DynamoDB for contacts that have no device in PostgreSQL."
     ),
 }
 PER_PAGE = 50
