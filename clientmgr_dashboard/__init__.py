@@ -1,1 +1,1 @@
-"""The dashboard: what operators look at, and what they do about it, as pages and as an API."""
+"""The dashboard: the operators' web application, as pages and as an API."""

@@ -1,4 +1,4 @@
-"""The application: pages, API and files behind the guard."""
+"""The application: pages, API and files behind the guard. What pages there are, `pages/` says."""
 
 import functools
 import hashlib
@@ -18,27 +18,27 @@ from starlette.types import ASGIApp
 from clientmgr.base.database import Database
 from clientmgr.base.metrics_server import PLAIN_TEXT
 from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.authentication import Authenticator
 from clientmgr_dashboard.access.guard import API, Guard
-from clientmgr_dashboard.access.visitors import Doorkeeper
 from clientmgr_dashboard.api.endpoints import api_routes
-from clientmgr_dashboard.context import Desk, opened_desk
+from clientmgr_dashboard.context import Context, opened_context
 from clientmgr_dashboard.metrics import Measured
-from clientmgr_dashboard.pages import devices, live, messages, overview, signing_in, switches, tenants
-from clientmgr_dashboard.pages.handling import Site
-from clientmgr_dashboard.pages.rendering import Renderer
+from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.problems import problem, problem_response
+from clientmgr_dashboard.web.handling import Site
+from clientmgr_dashboard.web.rendering import Renderer
 
-PAGES = (overview, tenants, devices, messages, switches, live, signing_in)
 STATIC = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
 
 
 def dashboard(settings: Settings, port: int) -> ASGIApp:
-    """The whole application; its desk is open while it runs (ASGI lifespan)."""
-    doorkeeper = Doorkeeper(settings)
-    renderer = Renderer(doorkeeper)
-    opened: list[Desk] = []
+    """The whole application. Its context is open while it runs (ASGI lifespan)."""
+    authenticator = Authenticator(settings)
+    pages = find_pages()
+    renderer = Renderer(authenticator, [page.navigation for page in pages if page.navigation])
+    opened: list[Context] = []
 
-    def desk() -> Desk:
+    def context() -> Context:
         return opened[0]
 
     def refuse(request: Request, status: int, detail: str) -> Response:
@@ -49,32 +49,31 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
         return refuse(request, 404, "There is no such page.")
 
     async def wrong_method(request: Request, _error: Exception) -> Response:
-        return refuse(request, 405, "This page is not asked for like that.")
+        return refuse(request, 405, "This page does not take that method.")
 
     async def health(_request: Request) -> Response:
         try:
-            await desk().read(lambda connection: connection.execute("SELECT 1"))
+            await context().read(lambda connection: connection.execute("SELECT 1"))
         except (psycopg.Error, PoolTimeout):
             return PlainTextResponse("the database does not answer", 503)
         return PlainTextResponse("ok")
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with opened_desk(settings, Database.from_settings(settings)) as ready:
+        async with opened_context(settings, Database.from_settings(settings)) as ready:
             opened.append(ready)
             yield
             opened.clear()
 
-    site = Site(desk, doorkeeper, renderer)
+    site = Site(context, authenticator, renderer)
     routes = [
         Route("/healthz", health),
         *(Route(f"/static/{name}", functools.partial(_file, name)) for name in STATIC),
-        signing_in.sign_in_route(site),
-        *(make(site) for module in PAGES for make in module.ROUTES),
-        *api_routes(desk, doorkeeper),
+        *(make(site) for page in pages for make in page.routes),
+        *api_routes([operation for page in pages for operation in page.operations], context, authenticator),
     ]
     app = Starlette(routes=routes, exception_handlers={404: unknown, 405: wrong_method}, lifespan=lifespan)
-    guard = Guard(app, settings=settings, port=port, doorkeeper=doorkeeper, refuse=refuse)
+    guard = Guard(app, settings=settings, port=port, authenticator=authenticator, refuse=refuse)
     return Measured(guard, routes)
 
 
@@ -92,6 +91,6 @@ async def _file(name: str, request: Request) -> Response:
 
 @functools.cache
 def _contents(name: str) -> tuple[bytes, str]:
-    """A file of ours and what its ETag is."""
+    """A static file and its ETag."""
     contents = (files("clientmgr_dashboard") / "static" / name).read_bytes()
     return contents, f'"{hashlib.sha256(contents).hexdigest()[:16]}"'

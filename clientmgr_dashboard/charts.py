@@ -1,4 +1,4 @@
-"""Charts as SVG: no script, no library, readable by a screen reader. Colours are the style sheet's. Pure."""
+"""Charts as SVG: no script, no library, readable by a screen reader. The style sheet has the colours. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,7 +11,7 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 28
 COLOURS = 8
 """Series after these share their colours."""
 MARKED_UP_TO = 120
-"""With more points than this there is no room to point at one."""
+"""With more points than this, they are too close to point at."""
 
 Values = Sequence[float | None]
 Shown = Callable[[float], str]
@@ -70,7 +70,7 @@ def sparkline(title: str, values: Sequence[float]) -> Markup:
 
 
 class _Frame:
-    """Where a time and a value are on the picture, and the axes around."""
+    """Where a time and a value are in the picture, and the axes around it."""
 
     def __init__(self, times: Sequence[datetime], top: float, *, percent: bool = False) -> None:
         self._first = min(times).timestamp() if times else 0.0
@@ -143,7 +143,7 @@ class _Frame:
 
 
 def _marks(frame: _Frame, times: Sequence[datetime], series: Mapping[str, Values], shown: Shown) -> Markup:
-    """Points to rest the pointer on; they tell time and value."""
+    """Points that show time and value when the pointer rests on them."""
     if len(times) > MARKED_UP_TO:
         return Markup("")
     return Markup("").join(

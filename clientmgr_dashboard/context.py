@@ -18,7 +18,7 @@ from clientmgr_dashboard.sampling import LogSampler
 READERS, WRITERS = 6, 2
 CONNECTION_WITHIN_S = 5.0
 ANSWER_WITHIN_MS = 15_000
-"""A page that takes longer helps nobody, and keeps the database from its work."""
+"""A page that takes longer helps nobody, and keeps the database busy."""
 BOUND = f"SET statement_timeout = {ANSWER_WITHIN_MS:d}"
 
 Arguments = ParamSpec("Arguments")
@@ -26,7 +26,7 @@ Result = TypeVar("Result")
 
 
 class SharedAnswers:
-    """Answers that all who ask at about the same moment share, made once."""
+    """Answers that are computed once for everybody who asks at about the same moment."""
 
     def __init__(self) -> None:
         self._locks: dict[str, asyncio.Lock] = {}
@@ -43,8 +43,8 @@ class SharedAnswers:
 
 
 @dataclass(frozen=True)
-class Desk:
-    """Opened once; serves all requests."""
+class Context:
+    """What operations work with. It is opened once and serves all requests."""
 
     settings: Settings
     database: Database
@@ -62,7 +62,7 @@ class Desk:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Run a function of ours that reads, on a connection and a thread of its own."""
+        """Run a function that reads, on its own thread and connection."""
 
         def run() -> Result:
             with self._reading.connection(CONNECTION_WITHIN_S) as connection:
@@ -76,7 +76,7 @@ class Desk:
         *arguments: Arguments.args,
         **options: Arguments.kwargs,
     ) -> Result:
-        """Run a function of ours that changes something. Its connection is in autocommit mode."""
+        """Run a function that changes something, on its own thread and connection, in autocommit mode."""
 
         def run() -> Result:
             with self._writing.connection(CONNECTION_WITHIN_S) as connection:
@@ -85,7 +85,7 @@ class Desk:
         return await asyncio.to_thread(run)
 
     async def record(self, entry: AuditEntry) -> None:
-        """Append to the audit log, in a transaction of its own."""
+        """Append to the audit log, in its own transaction."""
 
         def append(connection: Connection[Any]) -> None:
             with connection.transaction():
@@ -105,7 +105,7 @@ class Desk:
 
 
 @asynccontextmanager
-async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[Desk]:
+async def opened_context(settings: Settings, database: Database) -> AsyncIterator[Context]:
     with (
         database.pool(Role.READER, size=READERS, configure=_bounded) as reading,
         database.pool(Role.WRITER, size=WRITERS) as writing,
@@ -117,7 +117,7 @@ async def opened_desk(settings: Settings, database: Database) -> AsyncIterator[D
             sampler = LogSampler(reading_async)
             async with sampler.running():
                 audit = AuditLogger.from_settings(settings)
-                yield Desk(settings, database, audit, sampler, reading, writing, reading_async, writing_async)
+                yield Context(settings, database, audit, sampler, reading, writing, reading_async, writing_async)
 
 
 def _bounded(connection: Connection[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Counts requests and how long they take, by route: an address with somebody's id in it is no label."""
+"""Counts requests and how long they take. The label is the route: a path may have somebody's id in it."""
 
 import time
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
 class Measured:
-    """ASGI middleware outside of everything else."""
+    """ASGI middleware around everything else."""
 
     def __init__(self, app: ASGIApp, routes: Sequence[Route]) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""What went wrong, as an answer: the one place that turns an error into a status, for the pages and for the API."""
+"""Errors as answers: the one place that turns an exception into a status, for pages and API."""
 
 import http
 from typing import Any, Final
@@ -45,15 +45,15 @@ def problem(status: int, detail: str = "") -> Problem:
 
 
 def problem_of(error: Exception, request: Request) -> Problem:
-    """What an error means to whoever asked. One that nobody foresaw is in the log, not in the answer."""
+    """What an error means to the person who asked. An unforeseen one is in the log, not in the answer."""
     known = _known(error)
     if known is not None:
         return known
     log.error("a request failed", method=request.method, path=request.url.path, exc_info=error)
-    return problem(500, "Something went wrong here; it is in the log.")
+    return problem(500, "Something went wrong; the log says what.")
 
 
-# The first that an error is one of counts.
+# The first match counts.
 _STATUS: Final = (
     (ForbiddenError, 403),
     ((NotFoundError, UnknownTenantError), 404),
@@ -67,7 +67,7 @@ def _known(error: Exception) -> Problem | None:
     if isinstance(error, HTTPException):
         return problem(error.status_code, error.detail)
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return problem(503, "It took too long to find out; narrow it down, or try again.")
+        return problem(503, "This took too long. Narrow it down, or try again.")
     if isinstance(error, psycopg.Error | PoolTimeout) and classify(error) is ErrorKind.TRANSIENT:
         return problem(503, "The database does not answer.")
     return next((problem(status, str(error)) for kinds, status in _STATUS if isinstance(error, kinds)), None)
@@ -75,6 +75,6 @@ def _known(error: Exception) -> Problem | None:
 
 def problem_response(found: Problem, headers: dict[str, Any] | None = None) -> Response:
     if found.status == 401:
-        # Not `Basic`: a browser would ask for a password in a window of its own, and keep it.
+        # Not `Basic`: a browser would ask for a password in its own dialog, and keep it.
         headers = {**(headers or {}), "WWW-Authenticate": 'Session realm="dashboard"'}
     return Response(msgspec.json.encode(found), found.status, headers=headers, media_type=PROBLEM_JSON)

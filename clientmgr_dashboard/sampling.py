@@ -1,4 +1,4 @@
-"""How fast the topics grow: their newest offsets, looked at every few seconds while the dashboard runs."""
+"""How fast topics grow: their newest offsets, read every few seconds while the dashboard runs."""
 
 import asyncio
 import contextlib
@@ -16,25 +16,25 @@ from clientmgr.broker.tailing import list_topics
 
 log = get_logger(__name__)
 
-LOOK_EVERY_S = 2.0
+SAMPLE_EVERY_S = 2.0
 KEPT = 150
-"""Looks: five minutes."""
+"""Samples: five minutes."""
 RATE_OVER_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Sample:
     at: float
     """By the monotonic clock."""
     offsets: Mapping[str, int]
 
 
 class LogSampler:
-    """Keeps the looks of the last minutes."""
+    """Keeps the samples of the last minutes."""
 
     def __init__(self, pool: AsyncConnectionPool) -> None:
         self._pool = pool
-        self._looks: deque[Look] = deque(maxlen=KEPT)
+        self._samples: deque[Sample] = deque(maxlen=KEPT)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -43,34 +43,34 @@ class LogSampler:
             yield
             task.cancel()
 
-    async def look(self) -> None:
-        async with self._pool.connection(LOOK_EVERY_S) as connection:
+    async def sample(self) -> None:
+        async with self._pool.connection(SAMPLE_EVERY_S) as connection:
             topics = await list_topics(connection)
-        self._looks.append(Look(time.monotonic(), {topic.topic: topic.last_offset for topic in topics}))
+        self._samples.append(Sample(time.monotonic(), {topic.topic: topic.last_offset for topic in topics}))
 
     async def _run(self) -> None:
         while True:
             try:
-                await self.look()
+                await self.sample()
             except (psycopg.Error, PoolTimeout, OSError) as error:
                 log.warning("the log could not be looked at, next time perhaps", error=str(error).strip())
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(SAMPLE_EVERY_S)
 
     def rate(self, topic: str) -> float | None:
-        """Messages a second, of late; None: not known yet."""
-        if len(self._looks) < 2:
+        """Messages a second, recently; None: not known yet."""
+        if len(self._samples) < 2:
             return None
-        newest = self._looks[-1]
-        oldest = next(look for look in self._looks if look.at >= newest.at - RATE_OVER_S or look is newest)
+        newest = self._samples[-1]
+        oldest = next(one for one in self._samples if one.at >= newest.at - RATE_OVER_S or one is newest)
         if oldest is newest:
-            oldest = self._looks[-2]
-        # A topic that was not there before has grown from nothing.
+            oldest = self._samples[-2]
+        # A topic that was not there before has grown from zero.
         grown = newest.offsets.get(topic, 0) - oldest.offsets.get(topic, 0)
         return max(grown, 0) / (newest.at - oldest.at)
 
     def rates(self, topic: str) -> list[float]:
-        """Messages a second between each two looks, the oldest first."""
+        """Messages a second between consecutive samples, the oldest first."""
         return [
             max(later.offsets.get(topic, 0) - earlier.offsets.get(topic, 0), 0) / (later.at - earlier.at)
-            for earlier, later in itertools.pairwise(self._looks)
+            for earlier, later in itertools.pairwise(self._samples)
         ]

@@ -27,7 +27,7 @@ BACKLOG = 256
 
 
 class _Server(uvicorn.Server):
-    """Says when it serves. Signals are ours to handle: `run_until_stopped` does."""
+    """Sets `ready` when it serves. It leaves signals alone: `run_until_stopped` handles them."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -58,7 +58,7 @@ def run_dashboard(settings: Settings) -> int:
 async def serve_until_stopped(
     settings: Settings, stop: asyncio.Event, on_ready: Callable[[int], None] = lambda _: None
 ) -> None:
-    """Serve until `stop` is set; requests in hand are answered. `on_ready` is told the port."""
+    """Serve until `stop` is set; requests that have begun are answered. `on_ready` gets the port."""
     ensure_not_open_to_others(settings)
     has_tls = bool(settings.dashboard_tls_certificate)
     if not has_tls and not is_loopback(settings.dashboard_host):
@@ -70,7 +70,7 @@ async def serve_until_stopped(
         config = uvicorn.Config(
             dashboard(settings, port),
             log_config=None,
-            log_level="warning",  # that it starts and stops, we say ourselves
+            log_level="warning",  # we log start and stop ourselves
             access_log=False,
             server_header=False,
             proxy_headers=False,
@@ -95,7 +95,7 @@ async def serve_until_stopped(
 
 
 async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -> bool:
-    """Wait for the event; False: the server ended before."""
+    """Wait for the event; False: the server ended first."""
     waiting = asyncio.create_task(event)
     try:
         await asyncio.wait({waiting, serving}, return_when=asyncio.FIRST_COMPLETED)
@@ -105,7 +105,7 @@ async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -
 
 
 def _ensure_usable_certificate(settings: Settings) -> None:
-    """Before anything listens: what the web server says of a wrong file names neither file nor setting."""
+    """Check before anything listens: the web server's own error names neither file nor setting."""
     certificate, key = settings.dashboard_tls_certificate, settings.dashboard_tls_key
     if key and not certificate:
         raise SettingsError("DASHBOARD_TLS_CERTIFICATE: not set, and DASHBOARD_TLS_KEY is of no use without it")

@@ -1,9 +1,9 @@
 """`clientmgr flippers …`: switches that running daemons obey within seconds. Each change is in the audit log."""
 
-from dataclasses import asdict
 from typing import Annotated, Literal
 
 import typer
+from msgspec.structs import asdict
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id

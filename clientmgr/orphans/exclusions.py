@@ -3,10 +3,10 @@
 ORPHAN_EXCLUDED_CUSTOMERS excludes customers too. Those can't be included again here.
 """
 
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from psycopg import Connection
 from psycopg.rows import class_row
 
@@ -18,18 +18,18 @@ from clientmgr.tenants.registry import require_customer
 _QUERIES = named_queries("orphans/queries/exclusions.sql")
 
 
-@dataclass(frozen=True, slots=True)
-class Exclusion:
-    """Somebody decided that this customer's orphans stay."""
+class ExclusionRow(Struct, frozen=True, rename="camel"):
+    """A customer whose orphans are never deleted."""
 
     customer_id: CustomerId
     reason: str
     updated_by: str
-    updated_at: datetime
+    updated_at: datetime | None
+    """Null: by the setting ORPHAN_EXCLUDED_CUSTOMERS."""
 
 
-def list_exclusions(connection: Connection[Any]) -> list[Exclusion]:
-    with connection.cursor(row_factory=class_row(Exclusion)) as cursor:
+def list_exclusions(connection: Connection[Any]) -> list[ExclusionRow]:
+    with connection.cursor(row_factory=class_row(ExclusionRow)) as cursor:
         return cursor.execute(_QUERIES["list"]).fetchall()
 
 

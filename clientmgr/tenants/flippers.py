@@ -7,10 +7,10 @@ a few seconds old. People change flippers with `clientmgr flippers`, and each ch
 import enum
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
 
+from msgspec import Struct
 from psycopg import AsyncConnection, Connection
 from psycopg.rows import class_row, tuple_row
 
@@ -35,9 +35,8 @@ class Flipper(enum.StrEnum):
     """It does not ask DynamoDB for contacts that have no device in PostgreSQL."""
 
 
-@dataclass(frozen=True, slots=True)
-class FlipperSetting:
-    """A row of the table: somebody decided this. `customer_id` None: for all customers without a row of their own."""
+class FlipperState(Struct, frozen=True, rename="camel"):
+    """A flipper that is set, for one customer or (customerId null) for all."""
 
     name: str
     customer_id: CustomerId | None
@@ -78,9 +77,9 @@ class FlipperCache:
 
 def list_settings(
     connection: Connection[Any], customer_id: CustomerId | None = None, *, scope: SettingScope = "any"
-) -> Iterator[FlipperSetting]:
-    """All settings by name, or one customer's own settings and the global ones."""
-    with connection.cursor(row_factory=class_row(FlipperSetting)) as cursor:
+) -> Iterator[FlipperState]:
+    """All that is set, by name; for one customer: its own rows and the global ones."""
+    with connection.cursor(row_factory=class_row(FlipperState)) as cursor:
         yield from cursor.execute(_QUERIES["list"], {"customer_id": customer_id, "scope": scope})
 
 

@@ -1,4 +1,4 @@
-"""Who can reach the dashboard: this machine alone, or others too; and that others have to sign in."""
+"""Who can reach the dashboard: this machine alone, or others, who then have to sign in."""
 
 import ipaddress
 
@@ -17,7 +17,7 @@ def is_loopback(host: str) -> bool:
 
 
 def ensure_not_open_to_others(settings: Settings) -> None:
-    """Refuse to let anybody in without asking who they are, but for those at this machine."""
+    """Refuse to serve others than this machine without users."""
     if not is_loopback(settings.dashboard_host) and not settings.dashboard_users_file:
         raise SettingsError(
             f"DASHBOARD_USERS_FILE: not set, and DASHBOARD_HOST {settings.dashboard_host} can be reached by others; "

@@ -1,6 +1,6 @@
-"""The guard that every request passes before anything of ours sees it: whose it is, and whether a page of ours sent it.
+"""The guard that every request passes first. It finds out whose it is, and whether our own page sent it.
 
-It also says, on every answer, what a browser may do with it: load nothing from elsewhere, run no script but our files.
+It also tells browsers, on every answer, to load nothing from elsewhere and to run no script but our files.
 """
 
 from collections.abc import Awaitable, Callable
@@ -16,7 +16,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import own_hosts
-from clientmgr_dashboard.access.visitors import COOKIE, Doorkeeper, TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, TooManyAttemptsError, Visitor
 
 log = get_logger(__name__)
 
@@ -40,7 +40,7 @@ _HEADERS: Final = {
 }
 
 Refuse = Callable[[Request, int, str], Response]
-"""Makes the answer to a request that is not let in: a page or a problem document."""
+"""Makes the answer to a request that is refused: a page or a problem document."""
 
 
 def content_security_policy(*, frames_from: str = "") -> str:
@@ -50,9 +50,11 @@ def content_security_policy(*, frames_from: str = "") -> str:
 class Guard:
     """ASGI middleware around the whole application."""
 
-    def __init__(self, app: ASGIApp, *, settings: Settings, port: int, doorkeeper: Doorkeeper, refuse: Refuse) -> None:
+    def __init__(
+        self, app: ASGIApp, *, settings: Settings, port: int, authenticator: Authenticator, refuse: Refuse
+    ) -> None:
         self._app = app
-        self._doorkeeper = doorkeeper
+        self._authenticator = authenticator
         self._refuse = refuse
         self._own_hosts = own_hosts(settings, port)
         self._own_origin = settings.dashboard_url.lower()
@@ -72,10 +74,10 @@ class Guard:
         try:
             answer, visitor, body = await self._examine(request)
         except TooManyAttemptsError:
-            answer, body = self._refuse(request, 429, "Too many wrong passwords: try again in some minutes."), None
+            answer, body = self._refuse(request, 429, "Too many wrong passwords: try again in a few minutes."), None
         except SettingsError as error:
             log.error("nobody can be let in", error=str(error))
-            answer, body = self._refuse(request, 503, "Who may sign in can't be found out; it is in the log."), None
+            answer, body = self._refuse(request, 503, "The users file can't be read; the log says why."), None
         if answer is not None:
             await answer(scope, receive, send_guarded)
             return
@@ -83,9 +85,9 @@ class Guard:
         await self._app(scope, receive if body is None else _replayed(body, receive), send_guarded)
 
     async def _examine(self, request: Request) -> tuple[Response | None, Visitor | None, bytes | None]:
-        """An answer for a request that is not let in; else whose it is, and the body where it had to be read."""
+        """An answer if the request is refused; else whose it is, and the body if it had to be read."""
         headers, path = request.headers, request.url.path
-        if not self._doorkeeper.sign_in_needed and headers.get("host", "").lower() not in self._own_hosts:
+        if not self._authenticator.sign_in_needed and headers.get("host", "").lower() not in self._own_hosts:
             return self._refuse(request, 421, "This is not the address of the dashboard."), None, None
         visitor = await self._visitor(request)
         is_open = path in OPEN_TO_ALL or path.startswith("/static/")
@@ -103,7 +105,7 @@ class Guard:
     async def _examine_change(
         self, request: Request, visitor: Visitor | None
     ) -> tuple[Response | None, Visitor | None, bytes | None]:
-        """What changes something must come from a page of ours, or from a script that knows a password."""
+        """A change must come from our own page, or from a script that knows a password."""
         body = await _read_body(request)
         if body is None:
             return self._refuse(request, 413, f"More than {MOST_BODY_BYTES:,} bytes."), None, None
@@ -111,7 +113,7 @@ class Guard:
             return self._refuse(request, 403, "This request comes from another site's page."), None, None
         if visitor is None:
             return None, None, body  # the sign-in form itself: its handler checks the password
-        if visitor.session is not None and not self._doorkeeper.sessions.is_csrf_token(
+        if visitor.session is not None and not self._authenticator.sessions.is_csrf_token(
             visitor.session, _csrf_token(request.headers, body)
         ):
             detail = "The form is too old, or was not ours: load the page again."
@@ -120,17 +122,17 @@ class Guard:
 
     async def _visitor(self, request: Request) -> Visitor | None:
         cookie = request.cookies.get(COOKIE)
-        if cookie and (visitor := self._doorkeeper.of_cookie(cookie)):
+        if cookie and (visitor := self._authenticator.of_cookie(cookie)):
             return visitor
-        if not self._doorkeeper.sign_in_needed:
-            return self._doorkeeper.at_this_machine()
+        if not self._authenticator.sign_in_needed:
+            return self._authenticator.at_this_machine()
         if (header := request.headers.get("authorization")) and request.url.path.startswith(API):
             address = request.client.host if request.client else ""
-            return await self._doorkeeper.of_authorization(header, address)
+            return await self._authenticator.of_authorization(header, address)
         return None
 
     def _is_same_origin(self, headers: Headers) -> bool:
-        """By what browsers say of a request and no page can change. A script says nothing, and that is fine."""
+        """By headers that browsers set and no page can change. Scripts do not send them, which is fine."""
         if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
             return False
         origin = headers.get("origin", "").lower()
@@ -141,14 +143,14 @@ class Guard:
             headers[name] = value
         headers.setdefault("Content-Security-Policy", content_security_policy())
         headers.setdefault("Cache-Control", "no-store")
-        if self._doorkeeper.cookies_are_secure:
+        if self._authenticator.cookies_are_secure:
             headers["Strict-Transport-Security"] = "max-age=31536000"
         if visitor is not None and visitor.is_new:
-            headers.append("Set-Cookie", self._doorkeeper.set_cookie(visitor.session, lasting=False))
+            headers.append("Set-Cookie", self._authenticator.set_cookie(visitor.session, lasting=False))
 
 
 async def _read_body(request: Request) -> bytes | None:
-    """The body; None: it is larger than any of ours."""
+    """The body; None: it is too large."""
     body = b""
     async for chunk in request.stream():
         body += chunk

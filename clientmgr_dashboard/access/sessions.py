@@ -1,4 +1,4 @@
-"""Sessions: signed cookies that say who somebody is, and the token that proves that a form was ours. No I/O."""
+"""Sessions: signed cookies that say who somebody is, and the token that proves that a form is ours. No I/O."""
 
 import base64
 import binascii
@@ -14,25 +14,25 @@ LONGEST_COOKIE = 2048
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Who somebody is, and until when that counts."""
+    """Who somebody is, and until when."""
 
     id: str
     name: str
     """Empty: whoever is at this machine, where nobody has to sign in."""
     expires_at: int
     password_mark: str = ""
-    """Of the user's line in the file: with another password or role the session is over."""
+    """A digest of the user's line in the file: a new password or role ends the session."""
 
 
 class Sessions:
-    """Makes and reads sessions. It holds the key and nothing else: any instance with the same key knows them."""
+    """Makes and reads sessions. It keeps only the key, so any instance with the same key can read them."""
 
     def __init__(self, key: bytes, lifetime_s: float) -> None:
         self._key = key
         self.lifetime_s = lifetime_s
 
     def start(self, user: User | None) -> Session:
-        """A new session of a user; None: of whoever is at this machine."""
+        """A new session of a user; None: for whoever is at this machine."""
         expires_at = int(time.time() + self.lifetime_s)
         if user is None:
             return Session(secrets.token_urlsafe(16), "", expires_at)
@@ -43,7 +43,7 @@ class Sessions:
         return f"{content}.{_text(self._sign('session', content))}"
 
     def read(self, cookie: str) -> Session | None:
-        """None: not signed by us as it is, or over."""
+        """None: changed, not ours, or expired."""
         if len(cookie) > LONGEST_COOKIE or not cookie.isascii():
             return None
         content, _, signature = cookie.partition(".")
@@ -56,7 +56,7 @@ class Sessions:
         return session if session.expires_at > time.time() else None
 
     def csrf_token(self, session: Session) -> str:
-        """What every form and every script of this session has to send along; others can't know it."""
+        """What every form and script of this session must send along; nobody else can know it."""
         return _text(self._sign("csrf", session.id))
 
     def is_csrf_token(self, session: Session, token: str) -> bool:

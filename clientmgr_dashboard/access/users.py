@@ -1,4 +1,4 @@
-"""Who may sign in: a file with a line for each user, and passwords that can't be read from it."""
+"""Who may sign in: a file with a line for each user. Passwords can't be read from it."""
 
 import base64
 import binascii
@@ -14,7 +14,7 @@ from typing import Final
 
 from clientmgr.base.errors import InvalidInputError, SettingsError
 
-# 32 MB and some 80 ms of a core for each guess: what OWASP asks for at least.
+# Each guess costs 32 MB and some 80 ms of a core: the least that OWASP recommends.
 COST, BLOCK_SIZE, PARALLELISM = 2**15, 8, 3
 MOST_MEMORY = 256 * 1024 * 1024
 MOST_COST = 2**20
@@ -55,7 +55,7 @@ def user_line(name: str, role: Role, password: str, *, cost: int = COST) -> str:
 
 
 def is_password(user: User | None, password: str) -> bool:
-    """Whether it is the user's. Takes as long for a user that does not exist: nobody learns who does."""
+    """Whether it is the user's. It takes as long for an unknown user, so that nobody learns which names exist."""
     kind, cost, block_size, parallelism, salt, digest = (user or _NOBODY).password.split("$")
     found = _scrypt(password, _bytes(salt), int(cost), int(block_size), int(parallelism))
     return hmac.compare_digest(found, _bytes(digest)) and user is not None and kind == "scrypt"
@@ -86,7 +86,7 @@ class Users:
 
 
 def parse_users(text: str, file: Path) -> dict[str, User]:
-    """The users by name. A line that is not one is refused by its number; its contents are not shown."""
+    """The users by name. A wrong line is refused by its number; its contents are not shown."""
     users: dict[str, User] = {}
     for number, line in enumerate(text.splitlines(), start=1):
         if not line.strip() or line.lstrip().startswith("#"):

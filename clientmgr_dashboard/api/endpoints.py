@@ -1,6 +1,6 @@
-"""The operations over HTTP: request in, JSON out, a problem document where that fails."""
+"""The operations over HTTP: request in, JSON out, or a problem document."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -8,18 +8,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.guard import API
-from clientmgr_dashboard.access.visitors import Doorkeeper, Visitor
 from clientmgr_dashboard.api.openapi import openapi_document
-from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Operation
-from clientmgr_dashboard.operations.table import OPERATIONS
 from clientmgr_dashboard.problems import ForbiddenError, problem, problem_of, problem_response
 
 PREFIX = f"{API}v1"
 JSON = "application/json"
 EVERY_METHOD = ["GET", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
-"""Those that are not meant are refused by ourselves, as a problem document."""
+"""We answer the methods that an operation does not have ourselves, with a problem document."""
 
 
 class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -31,31 +30,38 @@ class SessionInfo(msgspec.Struct, frozen=True, rename="camel"):
     """To be sent as X-CSRF-Token with every POST; null: with name and password in each request it is not needed."""
 
 
-def api_routes(desk: Callable[[], Desk], doorkeeper: Doorkeeper) -> list[Route]:
-    document = msgspec.json.encode(openapi_document(OPERATIONS, PREFIX, SessionInfo))
+def api_routes(
+    operations: Sequence[Operation], context: Callable[[], Context], authenticator: Authenticator
+) -> list[Route]:
+    document = msgspec.json.encode(openapi_document(operations, PREFIX, SessionInfo))
 
     async def openapi(_request: Request) -> Response:
         return Response(document, media_type=JSON)
 
     async def session(request: Request) -> Response:
         visitor = visitor_of(request)
-        token = None if visitor.session is None else doorkeeper.sessions.csrf_token(visitor.session)
+        token = None if visitor.session is None else authenticator.sessions.csrf_token(visitor.session)
         return _json(SessionInfo(visitor.name, str(visitor.role), token))
 
     async def nowhere(_request: Request) -> Response:
-        return problem_response(problem(404, f"There is nothing here; {PREFIX}/openapi.json tells what there is."))
+        return problem_response(problem(404, f"There is nothing here; {PREFIX}/openapi.json lists what there is."))
 
     routes = [Route(f"{PREFIX}/openapi.json", openapi), Route(f"{PREFIX}/session", session)]
     by_path: dict[str, dict[str, Operation]] = {}
-    for operation in OPERATIONS:
-        by_path.setdefault(operation.path, {})[operation.method] = operation
-    # What is spelled out goes before what has a name in it: `/dead-letters/reveal` is no id.
+    for operation in operations:
+        methods = by_path.setdefault(operation.path, {})
+        if operation.method in methods:
+            raise ValueError(f"two operations are {operation.method} {operation.path}")
+        methods[operation.method] = operation
+    # Fixed paths come before those with a parameter: `reveal` in `/dead-letters/reveal` is no id.
     for path in sorted(by_path, key=lambda path: "{" in path):
-        routes.append(Route(f"{PREFIX}{path}", _endpoint(desk, by_path[path]), methods=EVERY_METHOD))
+        routes.append(Route(f"{PREFIX}{path}", _endpoint(context, by_path[path]), methods=EVERY_METHOD))
     return [*routes, Route(f"{API}{{anything:path}}", nowhere, methods=EVERY_METHOD)]
 
 
-def _endpoint(desk: Callable[[], Desk], operations: dict[str, Operation]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(
+    context: Callable[[], Context], operations: dict[str, Operation]
+) -> Callable[[Request], Awaitable[Response]]:
     allowed = {"Allow": ", ".join(sorted({*operations, *({"HEAD"} if "GET" in operations else ())}))}
 
     async def answer(request: Request) -> Response:
@@ -67,7 +73,7 @@ def _endpoint(desk: Callable[[], Desk], operations: dict[str, Operation]) -> Cal
             if operation.method == "POST" and not _is_json(request):
                 return problem_response(problem(415, f"Expected {JSON}."))
             ensure_allowed(visitor, operation)
-            return _json(await operation.run(desk(), visitor, await _read(request, operation)))
+            return _json(await operation.run(context(), visitor, await _read(request, operation)))
         except Exception as error:  # noqa: BLE001  # whatever it is, the answer is a problem document
             return problem_response(problem_of(error, request))
 
@@ -90,7 +96,7 @@ async def _read(request: Request, operation: Operation) -> Any:
     given = {**dict(request.query_params), **request.path_params}
     wanted = msgspec.convert(given, operation.request, strict=False)
     for field in msgspec.structs.fields(operation.request):
-        # msgspec takes the text "null" for nothing; whoever sends a filter is not to get an answer without it.
+        # msgspec reads the text "null" as None: the filter that somebody sent would be ignored.
         if field.encode_name in given and getattr(wanted, field.name) is None:
             raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")
     return wanted

@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the operations themselves: their paths, and the types of requests and answers."""
+"""The OpenAPI document, made from the operations: their paths, and the types of their requests and answers."""
 
 import re
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ def openapi_document(operations: Sequence[Operation], prefix: str, session: type
         paths.setdefault(f"{prefix}{operation.path}", {})[operation.method.lower()] = described
     in_query = {_key(operation.request) for operation in operations if operation.method == "GET"}
     in_body = {_key(operation.request) for operation in operations if operation.method == "POST"}
-    # Of these, the parameters tell already.
+    # These are described as parameters already.
     unused = {schema_of[key]["$ref"].rpartition("/")[2] for key in in_query - in_body}
     return {
         "openapi": "3.1.0",

@@ -1,6 +1,5 @@
 """Dead letters: listed with why, shown with their contents, replayed or dropped, one or many."""
 
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -10,9 +9,9 @@ from psycopg import Connection
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import DeadLetter, Selection, State, as_counted, counts, letters, summaries
 from clientmgr.devices.masking import masked_text, plain_text
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
     CustomerNumber,
     Limit,
@@ -20,7 +19,10 @@ from clientmgr_dashboard.operations.interface import (
     NotFoundError,
     RowNumber,
     SearchText,
+    api_get,
+    api_post,
     newest,
+    row_of,
 )
 
 MOST_CHOSEN = 500
@@ -133,7 +135,7 @@ class LettersDropped(Struct, frozen=True, rename="camel"):
     dropped: int
 
 
-async def list_letters(desk: Desk, visitor: Visitor, request: LettersRequest) -> Newest[LetterRow]:
+async def list_letters(context: Context, visitor: Visitor, request: LettersRequest) -> Newest[LetterRow]:
     selection = Selection(
         topic=request.topic or None,
         subscription=request.subscription or None,
@@ -144,78 +146,49 @@ async def list_letters(desk: Desk, visitor: Visitor, request: LettersRequest) ->
         state=State(request.state),
         newest_id=None if request.before is None else request.before - 1,
     )
-    found = await desk.read(summaries, selection, limit=request.limit + 1)
-    rows = [
-        LetterRow(
-            one.id,
-            one.topic,
-            one.subscription,
-            one.tenant,
-            one.key,
-            one.error_class,
-            one.exception,
-            one.attempts,
-            one.published_at,
-            one.failed_at,
-            one.replayed_at,
-            one.bytes,
-        )
-        for one in found
-    ]
+    found = await context.read(summaries, selection, limit=request.limit + 1)
+    rows = [row_of(LetterRow, one, error=one.exception) for one in found]
     return newest(rows, request.limit, lambda row: row.id)
 
 
-async def show_letter(desk: Desk, _visitor: Visitor, request: LetterRequest) -> LetterDetail:
-    return _detail(await _letter(desk, request.id), reveal=False)
+async def show_letter(context: Context, _visitor: Visitor, request: LetterRequest) -> LetterDetail:
+    return _detail(await _letter(context, request.id), reveal=False)
 
 
-async def reveal_letter(desk: Desk, visitor: Visitor, request: LetterRequest) -> LetterDetail:
-    """With the secrets in its payload. Who is about to see them is recorded before anything is shown."""
-    letter = await _letter(desk, request.id)
-    await desk.record(actions.revealed(letter, actor=visitor.actor, command="dashboard"))
+async def reveal_letter(context: Context, visitor: Visitor, request: LetterRequest) -> LetterDetail:
+    """With the secrets in its payload. The audit log records who sees them before they are shown."""
+    letter = await _letter(context, request.id)
+    await context.record(actions.revealed(letter, actor=visitor.actor, command="dashboard"))
     return _detail(letter, reveal=True)
 
 
-async def preview_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersPreview:
-    counted = await desk.read(counts, _selection(request, visitor))
+async def preview_letters(context: Context, visitor: Visitor, request: ChosenLetters) -> LettersPreview:
+    counted = await context.read(counts, _selection(request, visitor))
     return LettersPreview(
         sum(count.letters for count in counted),
         max((count.newest_id for count in counted), default=0),
-        [
-            LetterCountRow(
-                count.topic,
-                count.subscription,
-                count.error_class,
-                count.letters,
-                count.first_failed_at,
-                count.last_failed_at,
-            )
-            for count in counted
-        ],
+        [row_of(LetterCountRow, count) for count in counted],
     )
 
 
-async def replay_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersReplayed:
+async def replay_letters(context: Context, visitor: Visitor, request: ChosenLetters) -> LettersReplayed:
     """Deliver letters again, unchanged, each to the subscription in which it failed."""
 
-    def run(connection: Connection[Any]) -> Sequence[actions.Replay]:
+    def run(connection: Connection[Any]) -> list[actions.Replay]:
         selection = _as_seen(connection, request, visitor)
-        return actions.replay(connection, selection, desk.audit, settings=desk.settings, actor=visitor.actor)
+        return actions.replay(connection, selection, context.audit, settings=context.settings, actor=visitor.actor)
 
-    results = await desk.write(run)
-    return LettersReplayed(
-        sum(one.replayed for one in results),
-        [ReplayResult(one.topic, one.subscription, one.replayed, one.skipped, one.problem) for one in results],
-    )
+    results = await context.write(run)
+    return LettersReplayed(sum(one.replayed for one in results), [row_of(ReplayResult, one) for one in results])
 
 
-async def drop_letters(desk: Desk, visitor: Visitor, request: ChosenLetters) -> LettersDropped:
+async def drop_letters(context: Context, visitor: Visitor, request: ChosenLetters) -> LettersDropped:
     """Delete letters for good."""
 
     def run(connection: Connection[Any]) -> int:
-        return actions.drop(connection, _as_seen(connection, request, visitor), desk.audit, actor=visitor.actor)
+        return actions.drop(connection, _as_seen(connection, request, visitor), context.audit, actor=visitor.actor)
 
-    return LettersDropped(await desk.write(run))
+    return LettersDropped(await context.write(run))
 
 
 def _as_seen(connection: Connection[Any], request: ChosenLetters, visitor: Visitor) -> Selection:
@@ -226,7 +199,7 @@ def _as_seen(connection: Connection[Any], request: ChosenLetters, visitor: Visit
 
 def _selection(request: ChosenLetters, visitor: Visitor) -> Selection:
     narrowed = request.topic, request.subscription, request.customer_id, request.error_class, request.contains
-    # A forgotten choice is not a wish for everything.
+    # Choosing nothing does not mean everything.
     nothing = not (request.ids or request.everything or any(narrowed))
     return Selection(
         ids=[] if nothing else request.ids or None,
@@ -242,34 +215,36 @@ def _selection(request: ChosenLetters, visitor: Visitor) -> Selection:
 
 
 def _may_search_payload(visitor: Visitor) -> bool:
-    """A search answers "is this in it?": asked often enough, it tells a token that the page masks."""
+    """A search answers "is this in it?". Asked often enough, that reveals a token that the page masks."""
     return visitor.role.includes(Role.OPERATOR)
 
 
-async def _letter(desk: Desk, letter_id: int) -> DeadLetter:
-    found = await desk.read(letters, [letter_id])
+async def _letter(context: Context, letter_id: int) -> DeadLetter:
+    found = await context.read(letters, [letter_id])
     if not found:
         raise NotFoundError(f"there is no dead letter {letter_id}")
     return found[0]
 
 
 def _detail(letter: DeadLetter, *, reveal: bool) -> LetterDetail:
-    return LetterDetail(
-        letter.id,
-        letter.topic,
-        letter.subscription,
-        letter.c_offset,
-        letter.partition_id,
-        letter.tenant,
-        letter.key,
-        str(letter.transaction_id),
-        dict(letter.attributes),
-        letter.error_class,
-        letter.exception,
-        letter.attempts,
-        letter.published_at,
-        letter.failed_at,
-        letter.replayed_at,
-        plain_text(letter.data) if reveal else masked_text(letter.data),
-        reveal,
+    return row_of(
+        LetterDetail,
+        letter,
+        offset=letter.c_offset,
+        partition=letter.partition_id,
+        transaction_id=str(letter.transaction_id),
+        attributes=dict(letter.attributes),
+        error=letter.exception,
+        payload=plain_text(letter.data) if reveal else masked_text(letter.data),
+        is_revealed=reveal,
     )
+
+
+OPERATIONS = (
+    api_get("/dead-letters", "Messages that could not be handled.", list_letters),
+    api_get("/dead-letters/{id}", "A dead letter with its contents.", show_letter),
+    api_post("/dead-letters/reveal", "A dead letter with the secrets in it. Recorded in the audit log.", reveal_letter),
+    api_post("/dead-letters/preview", "How many letters an action would be about.", preview_letters, needs=Role.VIEWER),
+    api_post("/dead-letters/replay", "Deliver dead letters again.", replay_letters),
+    api_post("/dead-letters/drop", "Delete dead letters for good.", drop_letters),
+)

@@ -13,8 +13,9 @@ from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
 from clientmgr.devices.lookup import DeviceLookup, KnownDevice, StoredDevice
 from clientmgr.devices.revealing import revealed
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.access.users import Role
+from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
     ContactNumber,
     CustomerNumber,
@@ -23,11 +24,13 @@ from clientmgr_dashboard.operations.interface import (
     PageNumber,
     PerPage,
     Text,
+    api_get,
+    api_post,
     paged,
 )
 
 MOST_DEVICES = 1_000
-"""Of one contact, client id or token: whoever has more of them is no person."""
+"""Of one contact, client id or token. Nobody real has more."""
 
 
 class ContactRequest(Struct, frozen=True, rename="camel"):
@@ -113,35 +116,35 @@ class DeviceDetail(Struct, frozen=True, rename="camel"):
     """Why it is so, in sentences."""
 
 
-async def find_by_contact(desk: Desk, _visitor: Visitor, request: ContactRequest) -> Page[DeviceRow]:
-    return await _find(desk, request, lambda lookup: lookup.by_contact(request.contact_id, limit=MOST_DEVICES + 1))
+async def find_by_contact(context: Context, _visitor: Visitor, request: ContactRequest) -> Page[DeviceRow]:
+    return await _find(context, request, lambda lookup: lookup.by_contact(request.contact_id, limit=MOST_DEVICES + 1))
 
 
-async def find_by_client(desk: Desk, _visitor: Visitor, request: ClientRequest) -> Page[DeviceRow]:
-    return await _find(desk, request, lambda lookup: lookup.by_client(request.client_id, limit=MOST_DEVICES + 1))
+async def find_by_client(context: Context, _visitor: Visitor, request: ClientRequest) -> Page[DeviceRow]:
+    return await _find(context, request, lambda lookup: lookup.by_client(request.client_id, limit=MOST_DEVICES + 1))
 
 
-async def find_by_token(desk: Desk, _visitor: Visitor, request: TokenRequest) -> Page[DeviceRow]:
-    return await _find(desk, request, lambda lookup: lookup.by_token(request.token, limit=MOST_DEVICES + 1))
+async def find_by_token(context: Context, _visitor: Visitor, request: TokenRequest) -> Page[DeviceRow]:
+    return await _find(context, request, lambda lookup: lookup.by_token(request.token, limit=MOST_DEVICES + 1))
 
 
-async def show_device(desk: Desk, _visitor: Visitor, request: DeviceRequest) -> DeviceDetail:
-    known = await desk.read(_known, request)
+async def show_device(context: Context, _visitor: Visitor, request: DeviceRequest) -> DeviceDetail:
+    known = await context.read(_known, request)
     return _detail(request.customer_id, known, reveal=False)
 
 
-async def reveal_device(desk: Desk, visitor: Visitor, request: RevealRequest) -> DeviceDetail:
-    """With its secrets. Who is about to see them is recorded before anything is shown."""
-    known = await desk.read(_known, request)
+async def reveal_device(context: Context, visitor: Visitor, request: RevealRequest) -> DeviceDetail:
+    """With its secrets. The audit log records who sees them before they are shown."""
+    known = await context.read(_known, request)
     device = known.device
     if device is None:
         raise NotFoundError(f"device {request.client_id} is deleted: there is nothing to reveal")
-    await desk.record(revealed(CustomerId(request.customer_id), device, actor=visitor.actor, command="dashboard"))
+    await context.record(revealed(CustomerId(request.customer_id), device, actor=visitor.actor, command="dashboard"))
     return _detail(request.customer_id, known, reveal=True)
 
 
 async def _find(
-    desk: Desk,
+    context: Context,
     request: ContactRequest | ClientRequest | TokenRequest,
     find: Callable[[DeviceLookup], list[StoredDevice]],
 ) -> Page[DeviceRow]:
@@ -150,7 +153,7 @@ async def _find(
     def read(connection: Connection[Any]) -> list[StoredDevice]:
         return find(DeviceLookup(connection, CustomerId(request.customer_id)))
 
-    found = await desk.read(read)
+    found = await context.read(read)
     rows = [_row(device.masked()) for device in found[:MOST_DEVICES]]
     page = paged(rows, request.page, request.per_page)
     return msgspec.structs.replace(page, is_at_least=len(found) > MOST_DEVICES)
@@ -228,3 +231,17 @@ def _parts(device: StoredDevice) -> list[DevicePart]:
         DevicePart("row_created", None, device.created_at),
         DevicePart("row_updated", None, device.updated_at),
     ]
+
+
+OPERATIONS = (
+    api_get("/devices/by-contact", "The devices of a contact.", find_by_contact),
+    api_get("/devices/by-client", "The devices with a client id, one of each application.", find_by_client),
+    api_post(
+        "/devices/by-token",
+        "The devices that hold a push token or web push endpoint.",
+        find_by_token,
+        needs=Role.VIEWER,
+    ),
+    api_get("/devices/one", "All that is known of a device.", show_device),
+    api_post("/devices/reveal", "A device with its secrets. Recorded in the audit log.", reveal_device),
+)

@@ -14,8 +14,8 @@ from clientmgr.broker.error_topics import (
     replay_targets,
 )
 from clientmgr.devices.masking import masked_text
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
     Limit,
     Newest,
@@ -24,8 +24,11 @@ from clientmgr_dashboard.operations.interface import (
     PerPage,
     RowNumber,
     SearchText,
+    api_get,
+    api_post,
     newest,
     paged,
+    row_of,
 )
 
 LOOK_AT = 100_000
@@ -91,72 +94,71 @@ class ErrorsHandled(Struct, frozen=True, rename="camel"):
     """Dealt with before, or gone."""
 
 
-async def list_error_topics(desk: Desk, _visitor: Visitor, request: ErrorTopicsRequest) -> Page[ErrorTopicRow]:
-    async with desk.reading() as connection:
+async def list_error_topics(context: Context, _visitor: Visitor, request: ErrorTopicsRequest) -> Page[ErrorTopicRow]:
+    async with context.reading() as connection:
         rows = [
-            ErrorTopicRow(
-                count.topic,
-                count.open,
-                count.last_day,
-                count.kept,
-                count.is_at_least,
-                await replay_targets(connection, count.topic),
-            )
+            row_of(ErrorTopicRow, count, targets=await replay_targets(connection, count.topic))
             for count in await error_counts(connection, look_at=LOOK_AT)
         ]
     return paged(rows, request.page, request.per_page)
 
 
-async def list_error_messages(desk: Desk, _visitor: Visitor, request: ErrorMessagesRequest) -> Newest[ErrorMessageRow]:
+async def list_error_messages(
+    context: Context, _visitor: Visitor, request: ErrorMessagesRequest
+) -> Newest[ErrorMessageRow]:
     is_open = {"open": True, "handled": False, "any": None}[request.state]
-    async with desk.reading() as connection:
+    async with context.reading() as connection:
         found = await error_messages(
             connection, request.topic, limit=request.limit + 1, before=request.before, is_open=is_open
         )
     return newest([_row(one) for one in found], request.limit, lambda row: row.offset)
 
 
-async def error_targets(desk: Desk, topic: str) -> list[str]:
-    async with desk.reading() as connection:
+async def error_targets(context: Context, topic: str) -> list[str]:
+    async with context.reading() as connection:
         return await replay_targets(connection, topic)
 
 
-async def replay_error_messages(desk: Desk, visitor: Visitor, request: ReplayErrorsRequest) -> ErrorsHandled:
+async def replay_error_messages(context: Context, visitor: Visitor, request: ReplayErrorsRequest) -> ErrorsHandled:
     """Publish messages again, as they were before they failed."""
     offsets = sorted(set(request.offsets))
-    async with desk.writing() as connection:
+    async with context.writing() as connection:
         handled = await replay_errors(
             connection,
             request.topic,
             offsets,
             request.target,
-            desk.audit,
-            settings=desk.settings,
+            context.audit,
+            settings=context.settings,
             actor=visitor.actor,
         )
     return ErrorsHandled(handled, len(offsets) - handled)
 
 
-async def drop_error_messages(desk: Desk, visitor: Visitor, request: DropErrorsRequest) -> ErrorsHandled:
+async def drop_error_messages(context: Context, visitor: Visitor, request: DropErrorsRequest) -> ErrorsHandled:
     """Set messages aside."""
     offsets = sorted(set(request.offsets))
-    async with desk.writing() as connection:
-        handled = await drop_errors(connection, request.topic, offsets, desk.audit, actor=visitor.actor)
+    async with context.writing() as connection:
+        handled = await drop_errors(connection, request.topic, offsets, context.audit, actor=visitor.actor)
     return ErrorsHandled(handled, len(offsets) - handled)
 
 
 def _row(one: ErrorMessage) -> ErrorMessageRow:
     attributes = dict(one.attributes)
-    return ErrorMessageRow(
-        one.c_offset,
-        one.tenant,
-        one.key,
-        attributes.get("errorClass", ""),
-        attributes.get("error", ""),
-        attributes,
-        masked_text(one.data),
-        one.published_at,
-        one.action,
-        one.handled_by,
-        one.handled_at,
+    return row_of(
+        ErrorMessageRow,
+        one,
+        offset=one.c_offset,
+        error_class=attributes.get("errorClass", ""),
+        error=attributes.get("error", ""),
+        attributes=attributes,
+        payload=masked_text(one.data),
     )
+
+
+OPERATIONS = (
+    api_get("/error-topics", "The topics of what daemons gave up on.", list_error_topics),
+    api_get("/error-messages", "Messages of an error topic.", list_error_messages),
+    api_post("/error-messages/replay", "Publish messages of an error topic again.", replay_error_messages),
+    api_post("/error-messages/drop", "Set messages of an error topic aside.", drop_error_messages),
+)

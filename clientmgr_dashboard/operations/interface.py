@@ -1,21 +1,22 @@
-"""What an operation is, and the types that their requests and answers share.
+"""What an operation is, and the types that requests and answers share.
 
 A request is one Struct: for GET from the path and the query, for POST from the body. Its fields are the API's
-parameters, checked by their types, and the OpenAPI document is made from them.
+parameters, checked by their types. The OpenAPI document is made from them.
 """
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
 
 from clientmgr.base.errors import PermanentError
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
+from clientmgr_dashboard.context import Context
 
 Item = TypeVar("Item")
+Row = TypeVar("Row", bound=Struct)
 
 CustomerNumber = Annotated[int, Meta(ge=1, le=999_999_999_999_999_999, description="The customer's id.")]
 ContactNumber = Annotated[int, Meta(ge=1, le=2**63 - 1)]
@@ -44,7 +45,7 @@ class Page(Struct, Generic[Item], frozen=True, rename="camel"):
     per_page: int
     total: int
     is_at_least: bool = False
-    """There are more: so many were looked for."""
+    """There are more: counting stopped here."""
 
     @property
     def pages(self) -> int:
@@ -60,21 +61,27 @@ class Newest(Struct, Generic[Item], frozen=True, rename="camel"):
 
 
 def paged(items: list[Item], page: int, per_page: int) -> Page[Item]:
-    """A page of what is in memory anyway."""
+    """A page of a list that is in memory anyway."""
     return Page(items[(page - 1) * per_page : page * per_page], page, per_page, len(items))
 
 
 def newest(items: list[Item], limit: int, key: Callable[[Item], int]) -> Newest[Item]:
-    """`items`: one more than the limit, if there are so many."""
+    """`items` holds one more than the limit where there are more: that is how the end is known."""
     return Newest(items[:limit], key(items[limit - 1]) if len(items) > limit else None)
 
 
-Run = Callable[[Desk, Visitor, Any], Awaitable[Struct]]
+def row_of(row: type[Row], domain: object, **computed: Any) -> Row:
+    """A row with some of a domain object's fields, taken by name; `computed` are those that it does not have so."""
+    taken = {name: getattr(domain, name) for name in row.__struct_fields__ if name not in computed}
+    return row(**taken, **computed)
+
+
+Run = Callable[[Context, Visitor, Any], Awaitable[Struct]]
 
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """Something that can be asked for (GET) or done (POST)."""
+    """Something that can be asked for (GET) or done (POST). Pages and API call the same function."""
 
     method: Literal["GET", "POST"]
     path: str
@@ -88,3 +95,18 @@ class Operation:
     @property
     def name(self) -> str:
         return self.run.__name__
+
+
+def api_get(path: str, summary: str, run: Run) -> Operation:
+    """An operation that changes nothing. Request and answer are the types in the function's signature."""
+    return Operation("GET", path, summary, *_types(run), run)
+
+
+def api_post(path: str, summary: str, run: Run, *, needs: Role = Role.OPERATOR) -> Operation:
+    """An operation that changes something, or whose request must not stand in a URL."""
+    return Operation("POST", path, summary, *_types(run), run, needs)
+
+
+def _types(run: Run) -> tuple[type[Struct], Any]:
+    *_, request, answer = get_type_hints(run, include_extras=True).values()
+    return request, answer

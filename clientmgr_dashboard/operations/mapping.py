@@ -1,4 +1,4 @@
-"""What the device mapper would do for a contact, with a sample message: by the daemon's own code, sending nothing."""
+"""What the device mapper would do with a sample message for a contact: by the daemon's own code, sending nothing."""
 
 import time
 import uuid
@@ -16,9 +16,9 @@ from clientmgr.devices.masking import masked
 from clientmgr.sending.explanation import DeviceExplanation, explain
 from clientmgr.sending.mapping import OutMessage
 from clientmgr.sending.samples import LIFETIME_MS, sample_recipient
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
-from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text, api_get
 
 Channel = Literal["push", "webpush", "inbox", "em"]
 
@@ -56,7 +56,7 @@ class MappingExplanation(Struct, frozen=True, rename="camel"):
     devices: list[MappedDevice]
 
 
-async def explain_mapping(desk: Desk, _visitor: Visitor, request: MappingRequest) -> MappingExplanation:
+async def explain_mapping(context: Context, _visitor: Visitor, request: MappingRequest) -> MappingExplanation:
     message = SendingMessage(
         message_id=str(uuid.uuid4()),
         customer_id=request.customer_id,
@@ -68,9 +68,9 @@ async def explain_mapping(desk: Desk, _visitor: Visitor, request: MappingRequest
         default_language="en",
     )
     try:
-        async with desk.reading() as connection:
-            told = await explain(
-                desk.settings, connection, CustomerId(request.customer_id), message, request.contact_id
+        async with context.reading() as connection:
+            explained = await explain(
+                context.settings, connection, CustomerId(request.customer_id), message, request.contact_id
             )
     except (botocore.exceptions.BotoCoreError, botocore.exceptions.ClientError) as error:
         raise TransientError(
@@ -78,22 +78,31 @@ async def explain_mapping(desk: Desk, _visitor: Visitor, request: MappingRequest
         ) from error
     outputs = DeviceMapperTopics(request.sending_type, "dg00").outputs
     return MappingExplanation(
-        str(told.strategy),
-        told.flippers,
-        None if told.reason is None else str(told.reason),
-        [_mapped(one, outputs) for one in told.devices],
+        strategy=str(explained.strategy),
+        flippers=explained.flippers,
+        reason=None if explained.reason is None else str(explained.reason),
+        devices=[_mapped(one, outputs) for one in explained.devices],
     )
 
 
 def _mapped(one: DeviceExplanation, outputs: dict[str, str]) -> MappedDevice:
     sent = one.verdict if isinstance(one.verdict, OutMessage) else None
     return MappedDevice(
-        one.device.client_id,
-        one.store,
-        one.device.platform,
-        one.language,
-        "SENT" if sent else str(one.verdict or "SKIPPED"),
-        one.because,
-        None if sent is None else outputs[sent.provider],
-        None if sent is None else masked(msgspec.json.decode(msgspec.json.encode(sent.request))),
+        client_id=one.device.client_id,
+        store=one.store,
+        platform=one.device.platform,
+        language=one.language,
+        verdict="SENT" if sent else str(one.verdict or "SKIPPED"),
+        because=one.because,
+        topic=None if sent is None else outputs[sent.provider],
+        request=None if sent is None else masked(msgspec.json.decode(msgspec.json.encode(sent.request))),
     )
+
+
+OPERATIONS = (
+    api_get(
+        "/devices/mapping",
+        "What the device mapper would do with a sample message for a contact.",
+        explain_mapping,
+    ),
+)

@@ -1,4 +1,4 @@
-"""Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, the work of the night."""
+"""Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, nightly jobs."""
 
 import asyncio
 from datetime import UTC, datetime
@@ -14,16 +14,17 @@ from clientmgr.operations.daemon_health import judge_all
 from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
 from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
 from clientmgr.tenants.registry import count_by_status
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
-from clientmgr_dashboard.operations.interface import Nothing
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.interface import Nothing, api_get, row_of
 from clientmgr_dashboard.operations.services import ServiceState, probe_services
+from clientmgr_dashboard.wording import plural
 
 COUNT_AT_MOST = 10_000
-"""Unread messages of a partition: beyond this it does not matter how many more there are."""
+"""Unread messages of a partition: beyond this, the exact number does not matter."""
 LOOK_AT_ERRORS = 10_000
 SHARED_FOR_S = 1.0
-"""However many look on: the database is asked once in this time."""
+"""However many people watch, the database is asked once in this time."""
 SERVICES_EVERY_S = 5.0
 
 
@@ -83,25 +84,26 @@ class Overview(Struct, frozen=True, rename="camel"):
     looked_at: datetime
 
 
-async def overview(desk: Desk, _visitor: Visitor, _request: Nothing) -> Overview:
-    """However many look on, the database is asked once a second."""
-    return await desk.shared.answer("overview", SHARED_FOR_S, lambda: _look(desk))
+async def overview(context: Context, _visitor: Visitor, _request: Nothing) -> Overview:
+    """However many people watch, the database is asked once a second."""
+    return await context.shared.answer("overview", SHARED_FOR_S, lambda: _look(context))
 
 
-async def _look(desk: Desk) -> Overview:
-    settings = desk.settings
+async def _look(context: Context) -> Overview:
+    settings = context.settings
     stored, (lags, errors), services = await asyncio.gather(
-        desk.read(_stored, tolerance=settings.sync_tolerance), _log(desk), _services(desk)
+        context.read(_stored, tolerance=settings.sync_tolerance), _log(context), _services(context)
     )
     daemons = [
         DaemonState(
             health.daemon,
             health.state,
             health.state == "keeps up",
-            f"{health.unread:,} unread" + (f", {health.waiting_retries:,} retries" if health.waiting_retries else ""),
+            f"{health.unread:,} unread"
+            + (f", {plural(health.waiting_retries, 'retry', 'retries')}" if health.waiting_retries else ""),
         )
         for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
-    ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
+    ] + [row_of(DaemonState, one) for one in services]
     groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
     dead_letters = sum(lag.dead for lag in lags)
     problems = _problems(daemons, groups, dead_letters, errors, stored)
@@ -111,9 +113,9 @@ async def _look(desk: Desk) -> Overview:
         tenants=stored.tenants,
         behind_on_migrations=stored.behind,
         totals=stored.totals,
-        events_per_second=desk.sampler.rate(topics.WRITER),
-        event_rates=desk.sampler.rates(topics.WRITER),
-        errors_per_minute=_errors_per_minute(desk),
+        events_per_second=context.sampler.rate(topics.WRITER),
+        event_rates=context.sampler.rates(topics.WRITER),
+        errors_per_minute=_errors_per_minute(context),
         dead_letters=dead_letters,
         groups=groups,
         errors=errors,
@@ -123,8 +125,8 @@ async def _look(desk: Desk) -> Overview:
     )
 
 
-async def _services(desk: Desk) -> list[ServiceState]:
-    return await desk.shared.answer("services", SERVICES_EVERY_S, lambda: probe_services(desk.settings))
+async def _services(context: Context) -> list[ServiceState]:
+    return await context.shared.answer("services", SERVICES_EVERY_S, lambda: probe_services(context.settings))
 
 
 class _Stored(Struct, frozen=True):
@@ -143,29 +145,29 @@ def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
     )
 
 
-async def _log(desk: Desk) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
-    async with desk.reading() as connection:
+async def _log(context: Context) -> tuple[list[SubscriptionLag], list[ErrorTopic]]:
+    async with context.reading() as connection:
         lags = await subscription_lag(connection, at_most=COUNT_AT_MOST)
         counts = await error_counts(connection, look_at=LOOK_AT_ERRORS)
-    return lags, [ErrorTopic(count.topic, count.open, count.last_day, count.is_at_least) for count in counts]
+    return lags, [row_of(ErrorTopic, count) for count in counts]
 
 
 def _group(lag: SubscriptionLag, late_after_s: float) -> GroupLag:
     seconds = round(lag.seconds(), 1)
     return GroupLag(
-        lag.topic,
-        lag.subscription,
-        lag.messages,
-        any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
-        seconds,
-        lag.waiting,
-        lag.dead,
-        seconds > late_after_s,
+        topic=lag.topic,
+        subscription=lag.subscription,
+        unread=lag.messages,
+        is_at_least=any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
+        oldest_unread_s=seconds,
+        retries=lag.waiting,
+        dead_letters=lag.dead,
+        is_late=seconds > late_after_s,
     )
 
 
-def _errors_per_minute(desk: Desk) -> float | None:
-    rates = [desk.sampler.rate(topic) for topic in ERROR_TOPICS]
+def _errors_per_minute(context: Context) -> float | None:
+    rates = [context.sampler.rate(topic) for topic in ERROR_TOPICS]
     known = [rate for rate in rates if rate is not None]
     return round(sum(known) * 60, 1) if known else None
 
@@ -176,17 +178,22 @@ def _problems(
     problems = [f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind" for group in groups if group.is_late]
     problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
     if dead_letters:
-        problems.append(f"{dead_letters:,} dead letters")
+        problems.append(plural(dead_letters, "dead letter"))
     problems += [
-        f"{'at least ' if topic.is_at_least else ''}{topic.open:,} messages in {topic.topic}"
+        f"{'at least ' if topic.is_at_least else ''}{plural(topic.open, 'message')} in {topic.topic}"
         for topic in errors
         if topic.open
     ]
     if stored.behind:
-        problems.append(f"{stored.behind:,} tenants are behind on migrations")
+        problems.append(plural(stored.behind, "tenant is behind on migrations", "tenants are behind on migrations"))
     if stored.totals.failed:
-        problems.append(f"{stored.totals.failed:,} tenants could not be counted")
+        problems.append(plural(stored.totals.failed, "tenant could not be counted", "tenants could not be counted"))
     if stored.totals.out_of_sync:
-        problems.append(f"{stored.totals.out_of_sync:,} tenants differ from DynamoDB")
+        problems.append(
+            plural(stored.totals.out_of_sync, "tenant differs from DynamoDB", "tenants differ from DynamoDB")
+        )
     problems += [f"{work.name} was not done last night" for work in stored.nightly if work.state == "late"]
     return problems
+
+
+OPERATIONS = (api_get("/overview", "Everything at a glance.", overview),)

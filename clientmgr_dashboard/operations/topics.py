@@ -1,4 +1,4 @@
-"""Topics, their readers and how far behind these are."""
+"""Topics, their subscriptions and how far behind these are."""
 
 from datetime import datetime
 
@@ -6,9 +6,9 @@ from msgspec import Struct
 
 from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscription_lag
 from clientmgr.broker.tailing import list_topics as topics_of
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
-from clientmgr_dashboard.operations.interface import Page, PageNumber, PerPage, paged
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.interface import Page, PageNumber, PerPage, api_get, paged, row_of
 
 
 class TopicsRequest(Struct, frozen=True, rename="camel"):
@@ -35,26 +35,24 @@ class TopicRow(Struct, frozen=True, rename="camel"):
     topic: str
     partitions: int
     last_offset: int
-    """How many messages it ever had."""
+    """How many messages it has had in all time."""
     messages_per_second: float | None
     created_at: datetime
     readers: list[TopicReader]
 
 
-async def list_topics(desk: Desk, _visitor: Visitor, request: TopicsRequest) -> Page[TopicRow]:
-    async with desk.reading() as connection:
+async def list_topics(context: Context, _visitor: Visitor, request: TopicsRequest) -> Page[TopicRow]:
+    async with context.reading() as connection:
         found = await topics_of(connection)
         readers: dict[str, list[TopicReader]] = {}
         for lag in await subscription_lag(connection, at_most=COUNT_AT_MOST):
             readers.setdefault(lag.topic, []).append(_reader(lag))
     rows = [
-        TopicRow(
-            topic.topic,
-            topic.partitions,
-            topic.last_offset,
-            desk.sampler.rate(topic.topic),
-            topic.created_at,
-            readers.get(topic.topic, []),
+        row_of(
+            TopicRow,
+            topic,
+            messages_per_second=context.sampler.rate(topic.topic),
+            readers=readers.get(topic.topic, []),
         )
         for topic in found
     ]
@@ -63,11 +61,14 @@ async def list_topics(desk: Desk, _visitor: Visitor, request: TopicsRequest) -> 
 
 def _reader(lag: SubscriptionLag) -> TopicReader:
     return TopicReader(
-        lag.subscription,
-        not lag.partitions,
-        lag.messages,
-        any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
-        round(lag.seconds(), 1),
-        lag.waiting,
-        lag.dead,
+        subscription=lag.subscription,
+        is_gone=not lag.partitions,
+        unread=lag.messages,
+        is_at_least=any(partition.messages >= COUNT_AT_MOST for partition in lag.partitions),
+        oldest_unread_s=round(lag.seconds(), 1),
+        retries=lag.waiting,
+        dead_letters=lag.dead,
     )
+
+
+OPERATIONS = (api_get("/topics", "Topics, readers and lag.", list_topics),)

@@ -9,8 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clientmgr.base.errors import ClientManagerError
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.operations import devices, mapping
 from clientmgr_dashboard.operations.devices import (
     ClientRequest,
     ContactRequest,
@@ -27,9 +28,10 @@ from clientmgr_dashboard.operations.devices import (
 )
 from clientmgr_dashboard.operations.interface import CustomerNumber, Page, Text
 from clientmgr_dashboard.operations.mapping import Channel, MappingRequest, explain_mapping
-from clientmgr_dashboard.pages.forms import from_form, from_query
-from clientmgr_dashboard.pages.handling import Site, as_parameters, get, post, see_other
-from clientmgr_dashboard.pages.rendering import query
+from clientmgr_dashboard.web.forms import from_form, from_query
+from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see_other
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation, query
 
 
 class LookUp(Struct, frozen=True, rename="camel"):
@@ -50,34 +52,34 @@ async def look_up(site: Site, request: Request, visitor: Visitor) -> Response:
     if "contactId" in request.query_params:
         contact = from_query(request, ContactRequest)
         filled = {"customerId": contact.customer_id, "by": "contact", "wanted": contact.contact_id}
-        devices = await find_by_contact(site.desk(), visitor, contact)
+        devices = await find_by_contact(site.context(), visitor, contact)
         return _found(site, request, devices, filled, as_parameters(contact))
     client = from_query(request, ClientRequest)
     named = {"customerId": client.customer_id, "by": "client", "wanted": client.client_id}
-    return _found(site, request, await find_by_client(site.desk(), visitor, client), named, as_parameters(client))
+    return _found(site, request, await find_by_client(site.context(), visitor, client), named, as_parameters(client))
 
 
 async def asked(site: Site, request: Request, visitor: Visitor) -> Response:
-    """A contact or client id becomes an address that can be kept; a token never does."""
+    """A contact or client id becomes part of the address, which can be kept; a token never does."""
     form = await from_form(request, LookUp)
     if form.by == "contact":
-        # Checked before it is in an address: what is no number may be a token, in the wrong field.
+        # Checked before it gets into an address: what is not a number may be a token in the wrong field.
         fields = {"customerId": form.customer_id, "contactId": form.wanted}
         contact = msgspec.convert(fields, ContactRequest, strict=False)
         return see_other("/devices" + query({"customerId": contact.customer_id, "contactId": contact.contact_id}))
     if form.by == "client":
         return see_other("/devices" + query({"customerId": form.customer_id, "clientId": form.wanted}))
-    page = await find_by_token(site.desk(), visitor, TokenRequest(form.customer_id, form.wanted))
+    page = await find_by_token(site.context(), visitor, TokenRequest(form.customer_id, form.wanted))
     return _found(site, request, page, {"customerId": form.customer_id, "by": "token", "wanted": ""}, {})
 
 
 async def one(site: Site, request: Request, visitor: Visitor) -> Response:
-    detail = await show_device(site.desk(), visitor, from_query(request, DeviceRequest))
+    detail = await show_device(site.context(), visitor, from_query(request, DeviceRequest))
     return await _shown(site, request, visitor, detail)
 
 
 async def reveal(site: Site, request: Request, visitor: Visitor) -> Response:
-    detail = await reveal_device(site.desk(), visitor, await from_form(request, RevealRequest))
+    detail = await reveal_device(site.context(), visitor, await from_form(request, RevealRequest))
     return await _shown(site, request, visitor, detail)
 
 
@@ -88,7 +90,7 @@ def _found(
     filled: Mapping[str, object],
     parameters: Mapping[str, object],
 ) -> Response:
-    """`parameters`: what other pages of the same have in their address; empty where there is no such address."""
+    """`parameters`: of the address of the same list's other pages; empty where there is no such address."""
     return site.renderer.page(request, "devices.html", page=page, filled=filled, parameters=parameters)
 
 
@@ -98,7 +100,7 @@ async def _shown(site: Site, request: Request, visitor: Visitor, detail: DeviceD
     if channel is not None and detail.contact_id is not None:
         wanted = MappingRequest(detail.customer_id, detail.application_code, detail.contact_id, channel)
         try:
-            explained = await explain_mapping(site.desk(), visitor, wanted)
+            explained = await explain_mapping(site.context(), visitor, wanted)
         except ClientManagerError as error:
             problem = str(error)
     return site.renderer.page(
@@ -111,9 +113,14 @@ async def _shown(site: Site, request: Request, visitor: Visitor, detail: DeviceD
     )
 
 
-ROUTES = (
-    get("/devices", look_up),
-    post("/devices", asked, needs=Role.VIEWER),
-    get("/devices/one", one),
-    post("/devices/reveal", reveal),
+PAGE = DashboardPage(
+    order=30,
+    navigation=Navigation("Devices", "/devices"),
+    routes=(
+        get("/devices", look_up),
+        post("/devices", asked, needs=Role.VIEWER),
+        get("/devices/one", one),
+        post("/devices/reveal", reveal),
+    ),
+    operations=(*devices.OPERATIONS, *mapping.OPERATIONS),
 )

@@ -1,4 +1,4 @@
-"""The map of the live broadcast, in a frame: the page is the broadcast's own."""
+"""The live broadcast's map, in a frame. The page in it is the broadcast's own."""
 
 import time
 
@@ -7,19 +7,21 @@ from starlette.responses import Response
 
 from clientmgr.live.tokens import ALL_EVENTS, make_token, token_key
 from clientmgr_dashboard.access.addresses import service_url
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.guard import content_security_policy
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.pages.handling import Site, get
+from clientmgr_dashboard.web.handling import Site, get
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation
 
 LONGEST_S = 12 * 3600.0
 
 
 async def live(site: Site, request: Request, visitor: Visitor) -> Response:
-    settings = site.desk().settings
+    settings = site.context().settings
     origin = service_url(settings.live_url, settings.live_ws_host, settings.live_ws_port)
     page = f"{origin}/live"
     if settings.live_auth == "on":
-        # Whoever may look here may watch, for as long as they may look here. Behind #, so that no server logs it.
+        # Whoever may use the dashboard may watch, while the session lasts. After the #, so that no server logs it.
         left = visitor.session.expires_at - time.time() if visitor.session else LONGEST_S
         page += f"#token={make_token(token_key(settings), [ALL_EVENTS], min(left, LONGEST_S))}"
     answer = site.renderer.page(request, "live.html", page=page)
@@ -27,4 +29,8 @@ async def live(site: Site, request: Request, visitor: Visitor) -> Response:
     return answer
 
 
-ROUTES = (get("/live", live),)
+PAGE = DashboardPage(
+    order=70,
+    navigation=Navigation("Live", "/live"),
+    routes=(get("/live", live),),
+)

@@ -8,7 +8,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clientmgr.base.errors import InvalidInputError
-from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.operations import dead_letters, error_messages, topics
 from clientmgr_dashboard.operations.dead_letters import (
     ChosenLetters,
     LetterRequest,
@@ -32,27 +33,28 @@ from clientmgr_dashboard.operations.error_messages import (
     replay_error_messages,
 )
 from clientmgr_dashboard.operations.topics import TopicsRequest, list_topics
-from clientmgr_dashboard.pages.forms import form_fields, from_form, from_query
-from clientmgr_dashboard.pages.handling import Site, as_parameters, get, post, see_other
-from clientmgr_dashboard.pages.rendering import query
+from clientmgr_dashboard.web.forms import form_fields, from_form, from_query
+from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see_other
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation, query
 
 
 class Done(Struct, frozen=True, rename="camel"):
-    """What a form before this page did: told as numbers, so that a link can't put words into our mouth."""
+    """What the form before this page did, as numbers only: a link must not be able to show a text of its own."""
 
     done: Literal["replayed", "dropped"] | None = None
     count: int = 0
     problems: int = 0
 
 
-async def topics(site: Site, request: Request, visitor: Visitor) -> Response:
-    page = await list_topics(site.desk(), visitor, from_query(request, TopicsRequest))
+async def log_topics(site: Site, request: Request, visitor: Visitor) -> Response:
+    page = await list_topics(site.context(), visitor, from_query(request, TopicsRequest))
     return site.renderer.page(request, "topics.html", page=page)
 
 
 async def letters(site: Site, request: Request, visitor: Visitor) -> Response:
     wanted = from_query(request, LettersRequest)
-    found = await list_letters(site.desk(), visitor, wanted)
+    found = await list_letters(site.context(), visitor, wanted)
     return site.renderer.page(
         request,
         "dead_letters.html",
@@ -64,12 +66,12 @@ async def letters(site: Site, request: Request, visitor: Visitor) -> Response:
 
 
 async def letter(site: Site, request: Request, visitor: Visitor) -> Response:
-    found = await show_letter(site.desk(), visitor, from_query(request, LetterRequest))
+    found = await show_letter(site.context(), visitor, from_query(request, LetterRequest))
     return site.renderer.page(request, "dead_letter.html", letter=found)
 
 
 async def letter_revealed(site: Site, request: Request, visitor: Visitor) -> Response:
-    found = await reveal_letter(site.desk(), visitor, from_query(request, LetterRequest))
+    found = await reveal_letter(site.context(), visitor, from_query(request, LetterRequest))
     return site.renderer.page(request, "dead_letter.html", letter=found)
 
 
@@ -81,7 +83,7 @@ async def confirm_letters(site: Site, request: Request, visitor: Visitor) -> Res
         chosen = await from_form(request, ChosenLetters, ids=None, everything=True)
     else:
         chosen = msgspec.convert({"ids": fields.get("ids", [])}, ChosenLetters, strict=False)
-    preview = await preview_letters(site.desk(), visitor, chosen)
+    preview = await preview_letters(site.context(), visitor, chosen)
     bounded = msgspec.structs.replace(chosen, newest_id=preview.newest_id or None)
     return site.renderer.page(
         request,
@@ -93,7 +95,7 @@ async def confirm_letters(site: Site, request: Request, visitor: Visitor) -> Res
 
 
 async def replay(site: Site, request: Request, visitor: Visitor) -> Response:
-    result = await replay_letters(site.desk(), visitor, await from_form(request, ChosenLetters))
+    result = await replay_letters(site.context(), visitor, await from_form(request, ChosenLetters))
     problems = sum(bool(one.problem) for one in result.results)
     return see_other(
         "/messages/dead-letters" + query({"done": "replayed", "count": result.replayed, "problems": problems})
@@ -101,14 +103,14 @@ async def replay(site: Site, request: Request, visitor: Visitor) -> Response:
 
 
 async def drop(site: Site, request: Request, visitor: Visitor) -> Response:
-    result = await drop_letters(site.desk(), visitor, await from_form(request, ChosenLetters))
+    result = await drop_letters(site.context(), visitor, await from_form(request, ChosenLetters))
     return see_other("/messages/dead-letters" + query({"done": "dropped", "count": result.dropped}))
 
 
 async def errors(site: Site, request: Request, visitor: Visitor) -> Response:
     wanted = from_query(request, ErrorMessagesRequest)
-    found = await list_error_messages(site.desk(), visitor, wanted)
-    counted = await list_error_topics(site.desk(), visitor, ErrorTopicsRequest())
+    found = await list_error_messages(site.context(), visitor, wanted)
+    counted = await list_error_topics(site.context(), visitor, ErrorTopicsRequest())
     return site.renderer.page(
         request,
         "errors.html",
@@ -128,19 +130,19 @@ async def confirm_errors(site: Site, request: Request, _visitor: Visitor) -> Res
         "confirm_errors.html",
         action=action,
         chosen=chosen,
-        targets=await error_targets(site.desk(), chosen.topic),
+        targets=await error_targets(site.context(), chosen.topic),
     )
 
 
 async def replay_errors(site: Site, request: Request, visitor: Visitor) -> Response:
     wanted = await from_form(request, ReplayErrorsRequest)
-    result = await replay_error_messages(site.desk(), visitor, wanted)
+    result = await replay_error_messages(site.context(), visitor, wanted)
     return see_other("/messages/errors" + query({"topic": wanted.topic, "done": "replayed", "count": result.handled}))
 
 
 async def drop_errors(site: Site, request: Request, visitor: Visitor) -> Response:
     wanted = await from_form(request, DropErrorsRequest)
-    result = await drop_error_messages(site.desk(), visitor, wanted)
+    result = await drop_error_messages(site.context(), visitor, wanted)
     return see_other("/messages/errors" + query({"topic": wanted.topic, "done": "dropped", "count": result.handled}))
 
 
@@ -151,16 +153,21 @@ def _action(fields: dict[str, object]) -> str:
     return action
 
 
-ROUTES = (
-    get("/messages", topics),
-    get("/messages/dead-letters", letters),
-    get("/messages/dead-letters/{id:int}", letter),
-    post("/messages/dead-letters/{id:int}/reveal", letter_revealed),
-    post("/messages/dead-letters/confirm", confirm_letters),
-    post("/messages/dead-letters/replay", replay),
-    post("/messages/dead-letters/drop", drop),
-    get("/messages/errors", errors),
-    post("/messages/errors/confirm", confirm_errors),
-    post("/messages/errors/replay", replay_errors),
-    post("/messages/errors/drop", drop_errors),
+PAGE = DashboardPage(
+    order=40,
+    navigation=Navigation("Messages", "/messages"),
+    routes=(
+        get("/messages", log_topics),
+        get("/messages/dead-letters", letters),
+        get("/messages/dead-letters/{id:int}", letter),
+        post("/messages/dead-letters/{id:int}/reveal", letter_revealed),
+        post("/messages/dead-letters/confirm", confirm_letters),
+        post("/messages/dead-letters/replay", replay),
+        post("/messages/dead-letters/drop", drop),
+        get("/messages/errors", errors),
+        post("/messages/errors/confirm", confirm_errors),
+        post("/messages/errors/replay", replay_errors),
+        post("/messages/errors/drop", drop_errors),
+    ),
+    operations=(*topics.OPERATIONS, *dead_letters.OPERATIONS, *error_messages.OPERATIONS),
 )

@@ -1,22 +1,29 @@
-"""The first page, and the part of it that is asked for again and again."""
+"""The first page, and the part of it that stays current."""
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.operations.interface import Nothing
-from clientmgr_dashboard.operations.overview import overview
-from clientmgr_dashboard.pages.handling import Site, get
+from clientmgr_dashboard.operations.overview import OPERATIONS, overview
+from clientmgr_dashboard.web.handling import Site, get
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation
 
 
 async def whole(site: Site, request: Request, visitor: Visitor) -> Response:
-    found = await overview(site.desk(), visitor, Nothing())
+    found = await overview(site.context(), visitor, Nothing())
     return site.renderer.page(request, "overview.html", overview=found)
 
 
 async def live_part(site: Site, request: Request, visitor: Visitor) -> Response:
-    found = await overview(site.desk(), visitor, Nothing())
+    found = await overview(site.context(), visitor, Nothing())
     return site.renderer.page(request, "overview_live.html", overview=found)
 
 
-ROUTES = (get("/", whole), get("/overview/live", live_part))
+PAGE = DashboardPage(
+    order=10,
+    navigation=Navigation("Overview", "/"),
+    routes=(get("/", whole), get("/overview/live", live_part)),
+    operations=OPERATIONS,
+)

@@ -6,19 +6,20 @@ from starlette.routing import Route
 
 from clientmgr.audit.log import PLATFORM, AuditEntry
 from clientmgr.base.logs import get_logger
+from clientmgr_dashboard.access.authentication import TooManyAttemptsError, Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.access.visitors import TooManyAttemptsError, Visitor
-from clientmgr_dashboard.pages.forms import form_fields
-from clientmgr_dashboard.pages.handling import Site, post, see_other, telling_problems
+from clientmgr_dashboard.web.forms import form_fields
+from clientmgr_dashboard.web.handling import Site, post, see_other, with_problem_page
+from clientmgr_dashboard.web.page import DashboardPage
 
 log = get_logger(__name__)
 
 
 def sign_in_route(site: Site) -> Route:
-    """The one page for those that nobody knows yet."""
+    """The one page that needs no session."""
 
     async def sign_in(request: Request) -> Response:
-        if not site.doorkeeper.sign_in_needed:
+        if not site.authenticator.sign_in_needed:
             return see_other("/")
         if request.method == "GET":
             wanted = request.query_params.get("next", "/")
@@ -27,35 +28,35 @@ def sign_in_route(site: Site) -> Route:
         name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
         address = request.client.host if request.client else ""
         try:
-            user = await site.doorkeeper.of_password(name, str(fields.get("password", "")), address)
+            user = await site.authenticator.of_password(name, str(fields.get("password", "")), address)
         except TooManyAttemptsError:
-            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in some minutes.")
+            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in a few minutes.")
         if user is None:
             log.warning("sign-in refused", user=name[:64], address=address)
-            return _form(site, request, wanted, status=401, problem="Name and password do not belong together.")
-        session = site.doorkeeper.sessions.start(user)
+            return _form(site, request, wanted, status=401, problem="Wrong name or password.")
+        session = site.authenticator.sessions.start(user)
         await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
         answer = see_other(_own_path(wanted))
-        answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(session)
+        answer.headers["Set-Cookie"] = site.authenticator.set_cookie(session)
         return answer
 
-    return Route("/sign-in", telling_problems(site, sign_in), methods=["GET", "POST"])
+    return Route("/sign-in", with_problem_page(site, sign_in), methods=["GET", "POST"])
 
 
 async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
     try:
         await _record(site, visitor, "dashboard.sign-out")
     except Exception as error:
-        # Nobody is kept signed in because it can't be written down.
+        # A failed audit entry must not keep anybody signed in.
         log.error("a sign-out is not in the audit log", user=visitor.name, exc_info=error)
     answer = see_other("/sign-in")
-    answer.headers["Set-Cookie"] = site.doorkeeper.set_cookie(None)
+    answer.headers["Set-Cookie"] = site.authenticator.set_cookie(None)
     return answer
 
 
 async def _record(site: Site, visitor: Visitor, action: str) -> None:
     entry = AuditEntry(PLATFORM, visitor.actor, action, "done", details={"role": str(visitor.role)})
-    await site.desk().record(entry)
+    await site.context().record(entry)
 
 
 def _form(site: Site, request: Request, wanted: str, *, status: int = 200, problem: str = "") -> Response:
@@ -63,10 +64,16 @@ def _form(site: Site, request: Request, wanted: str, *, status: int = 200, probl
 
 
 def _own_path(wanted: str) -> str:
-    """Only ever a page of ours: //elsewhere and /\\elsewhere lead out of here."""
+    """Only our own pages: //elsewhere and /\\elsewhere would leave the site."""
     if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
         return "/"
     return wanted
 
 
-ROUTES = (post("/sign-out", sign_out, needs=Role.VIEWER),)
+PAGE = DashboardPage(
+    order=80,
+    routes=(
+        sign_in_route,
+        post("/sign-out", sign_out, needs=Role.VIEWER),
+    ),
+)

@@ -1,4 +1,4 @@
-"""The table of tenants, a page for each, its history as charts and as CSV, and audit trails."""
+"""The table of tenants, a page for each, and its history as charts and as CSV."""
 
 import asyncio
 import csv
@@ -12,23 +12,22 @@ from starlette.responses import Response
 
 from clientmgr.tenant_metrics.tenants import HistoryPoint
 from clientmgr_dashboard import charts
-from clientmgr_dashboard.access.visitors import Visitor
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.operations import audit, tenants
+from clientmgr_dashboard.operations.audit import AuditRequest, audit_trail
 from clientmgr_dashboard.operations.tenants import (
-    AuditRequest,
     HistoryRequest,
     TenantRequest,
     TenantsRequest,
-    Verification,
-    VerificationRequest,
-    audit_trail,
     list_tenants,
-    quick_verification,
     show_tenant,
     tenant_history,
-    verify_audit,
 )
-from clientmgr_dashboard.pages.forms import from_query
-from clientmgr_dashboard.pages.handling import Site, as_parameters, get
+from clientmgr_dashboard.pages.audit import verification_of
+from clientmgr_dashboard.web.forms import from_query
+from clientmgr_dashboard.web.handling import Site, as_parameters, get
+from clientmgr_dashboard.web.page import DashboardPage
+from clientmgr_dashboard.web.rendering import Navigation
 
 POINTS = 500
 AUDIT_ROWS = 25
@@ -55,8 +54,8 @@ COLUMNS = (
 
 async def table(site: Site, request: Request, visitor: Visitor) -> Response:
     wanted = from_query(request, TenantsRequest)
-    page = await list_tenants(site.desk(), visitor, wanted)
-    tolerance = site.desk().settings.sync_tolerance
+    page = await list_tenants(site.context(), visitor, wanted)
+    tolerance = site.context().settings.sync_tolerance
     return site.renderer.page(
         request,
         "tenants.html",
@@ -69,16 +68,16 @@ async def table(site: Site, request: Request, visitor: Visitor) -> Response:
 
 
 async def one(site: Site, request: Request, visitor: Visitor) -> Response:
-    desk, wanted = site.desk(), from_query(request, TenantRequest)
-    # `before` in this page's address is a row of the audit trail, no time.
+    context, wanted = site.context(), from_query(request, TenantRequest)
+    # `before` in this page's address is a row of the audit trail, not a time.
     history = from_query(request, HistoryRequest, limit=POINTS, before=None)
     trail = from_query(request, AuditRequest, limit=AUDIT_ROWS)
-    # First: for a customer that there is not, there is nothing else to ask.
-    detail = await show_tenant(desk, visitor, wanted)
+    # First: for an unknown customer there is nothing else to ask.
+    detail = await show_tenant(context, visitor, wanted)
     points, rows, verified = await asyncio.gather(
-        tenant_history(desk, visitor, history),
-        audit_trail(desk, visitor, trail),
-        _verified(site, request, visitor, wanted.customer_id),
+        tenant_history(context, visitor, history),
+        audit_trail(context, visitor, trail),
+        verification_of(site, request, visitor, wanted.customer_id),
     )
     return site.renderer.page(
         request,
@@ -91,7 +90,7 @@ async def one(site: Site, request: Request, visitor: Visitor) -> Response:
         charts=_charts(list(reversed(points.items))),
         trail=rows,
         verification=verified,
-        tolerance=desk.settings.sync_tolerance,
+        tolerance=context.settings.sync_tolerance,
     )
 
 
@@ -99,7 +98,7 @@ async def history_csv(site: Site, request: Request, visitor: Visitor) -> Respons
     wanted = from_query(request, HistoryRequest, limit=POINTS)
     points: list[HistoryPoint] = []
     while True:
-        part = await tenant_history(site.desk(), visitor, wanted)
+        part = await tenant_history(site.context(), visitor, wanted)
         points += part.items
         if part.next is None:
             break
@@ -110,19 +109,6 @@ async def history_csv(site: Site, request: Request, visitor: Visitor) -> Respons
         media_type="text/csv; charset=utf-8",
         headers={"Content-Disposition": f'attachment; filename="{name}"'},
     )
-
-
-async def platform_audit(site: Site, request: Request, visitor: Visitor) -> Response:
-    desk, trail = site.desk(), from_query(request, AuditRequest, customerId=0)
-    rows, verified = await asyncio.gather(audit_trail(desk, visitor, trail), _verified(site, request, visitor, 0))
-    return site.renderer.page(request, "audit.html", trail=rows, verification=verified)
-
-
-async def _verified(site: Site, request: Request, visitor: Visitor, customer_id: int) -> Verification:
-    """A long trail is walked when somebody asks for it."""
-    if "verify" in request.query_params:
-        return await verify_audit(site.desk(), visitor, VerificationRequest(customer_id))
-    return await quick_verification(site.desk(), customer_id)
 
 
 def _charts(points: Sequence[HistoryPoint]) -> list[Markup]:
@@ -153,7 +139,7 @@ def _charts(points: Sequence[HistoryPoint]) -> list[Markup]:
 
 
 def platforms_of(points: Sequence[HistoryPoint]) -> list[str]:
-    """All platforms, that with the most devices at the last collection first."""
+    """All platforms, the one with the most devices at the last collection first."""
     last = points[-1].devices_by_platform or {}
     found = {platform for point in points for platform in point.devices_by_platform or {}}
     return sorted(found, key=lambda platform: (-last.get(platform, 0), platform))
@@ -187,9 +173,13 @@ def _harmless(text: str) -> str:
     return f"'{printable}" if printable[:1] in "=+-@" else printable
 
 
-ROUTES = (
-    get("/tenants", table),
-    get("/tenants/{customerId:int}", one),
-    get("/tenants/{customerId:int}/history.csv", history_csv),
-    get("/audit", platform_audit),
+PAGE = DashboardPage(
+    order=20,
+    navigation=Navigation("Tenants", "/tenants"),
+    routes=(
+        get("/tenants", table),
+        get("/tenants/{customerId:int}", one),
+        get("/tenants/{customerId:int}/history.csv", history_csv),
+    ),
+    operations=(*tenants.OPERATIONS, *audit.OPERATIONS),
 )

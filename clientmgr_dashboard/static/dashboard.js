@@ -1,12 +1,12 @@
-// A little help for pages that work without it: parts that stay current, colours, and choosing many rows.
+// Help for pages that also work without it: parts that stay current, colours, and choosing many rows.
 "use strict";
 
-// The element inside of one with data-live="/path" is brought to what is found there, every two seconds while somebody can see it.
+// The element inside one with data-live="/path" is updated from that path every two seconds, while somebody can see it.
 const LIVE_EVERY_MS = 2000;
-// A request that nobody answers, and nobody refuses either, would stop the numbers without a word.
+// Without a limit, a request that is neither answered nor refused would stop the updates silently.
 const ANSWER_WITHIN_MS = 8000;
 
-// In place, as far as it goes: whoever has the focus, or has scrolled a table aside, is not to lose that every two seconds.
+// In place as far as possible, so that focus and scroll positions survive.
 function patch(old, fresh) {
   if (old.nodeName !== fresh.nodeName) {
     old.replaceWith(fresh);
@@ -66,19 +66,19 @@ function chooseColours(button) {
     try {
       localStorage.setItem("theme", next);
     } catch {
-      // It counts for this page, then.
+      // Then it counts for this page only.
     }
     show();
   });
   show();
 }
 
-// A form with data-choose: one box chooses all rows, and its buttons say how many are chosen.
+// A form with data-choose: one box chooses all rows, and a label says how many are chosen.
 function chooseMany(form) {
   const all = form.querySelector("input[data-all]");
   const boxes = [...form.querySelectorAll("tbody input[type=checkbox]")];
   const buttons = [...form.querySelectorAll("button[data-needs-choice]")];
-  const told = form.querySelector("[data-chosen]");
+  const label = form.querySelector("[data-chosen]");
   const show = () => {
     const chosen = boxes.filter((box) => box.checked).length;
     for (const button of buttons) button.disabled = chosen === 0;
@@ -86,7 +86,7 @@ function chooseMany(form) {
       all.checked = chosen > 0 && chosen === boxes.length;
       all.indeterminate = chosen > 0 && chosen < boxes.length;
     }
-    if (told) told.textContent = chosen ? `${chosen} chosen` : "";
+    if (label) label.textContent = chosen ? `${chosen} chosen` : "";
   };
   if (all) {
     all.hidden = false;

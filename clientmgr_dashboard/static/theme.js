@@ -1,4 +1,4 @@
-// Before anything is drawn: the colours that somebody chose here the last time.
+// Runs before anything is drawn: the colours that somebody chose last time.
 "use strict";
 try {
   const chosen = localStorage.getItem("theme");

@@ -10,7 +10,7 @@ from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import load_settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.server import free_port
-from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.access.authentication import COOKIE
 from tests.conftest import _throwaway_database
 from tests.dashboard.house import PASSWORDS, House, Visit, furnish, serving, sign_in, write_users
 

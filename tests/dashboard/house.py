@@ -20,9 +20,9 @@ from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
 from clientmgr.contracts import topics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.access.users import Role as UserRole
 from clientmgr_dashboard.access.users import user_line
-from clientmgr_dashboard.access.visitors import COOKIE
 from clientmgr_dashboard.server import serve_until_stopped
 from streaming import writer
 from streaming.runtime.daemon import consume_on
@@ -232,7 +232,7 @@ def serving(settings: Settings) -> Iterator[str]:
     def run() -> None:
         try:
             loop.run_until_complete(serve_until_stopped(settings, stop, on_ready))
-        except BaseException as error:  # noqa: BLE001  # told to whoever waits
+        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
             failures.append(error)
         finally:
             loop.close()

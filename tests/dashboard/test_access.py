@@ -10,18 +10,19 @@ import pytest
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import load_settings
-from clientmgr_dashboard.access import visitors
+from clientmgr_dashboard.access import authentication
+from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others, is_loopback
 from clientmgr_dashboard.access.sessions import Sessions
 from clientmgr_dashboard.access.users import Role, Users, is_password, user_line
-from clientmgr_dashboard.access.visitors import COOKIE
-from clientmgr_dashboard.operations.table import OPERATIONS
+from clientmgr_dashboard.pages import find_pages
 from tests.cli.calling import Cli
 from tests.dashboard.house import BUSY, PASSWORDS, SECRET, House, Visit, serving, write_users
 from tests.streaming.processes import COMMAND, worker
 from tests.waiting import eventually
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104  # what is to be refused
+OPERATIONS = [operation for page in find_pages() for operation in page.operations]
 FLIP = {"name": "USE_POSTGRES_DEVICE_MAPPER", "state": "on", "customerId": str(BUSY)}
 
 
@@ -77,7 +78,7 @@ def test_a_stranger_is_shown_the_sign_in_and_nothing_else(stranger: Visit) -> No
 def test_a_wrong_password_is_refused_and_after_some_nobody_is_asked_any_more(
     stranger: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(visitors, "FAILURES_ALLOWED", 2)
+    monkeypatch.setattr(authentication, "FAILURES_ALLOWED", 2)
 
     def attempt(name: str) -> httpx.Response:
         return stranger.post("/sign-in", data={"name": name, "password": "wrong"})

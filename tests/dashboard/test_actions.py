@@ -253,7 +253,7 @@ def test_a_token_is_revealed_to_who_asks_and_that_is_audited(house: House, visit
     assert revealed[-1][:2] == (BUSY, "dashboard:local")
 
 
-def test_it_is_told_what_the_mapper_would_do(visit: Visit) -> None:
+def test_the_page_says_what_the_mapper_would_do(visit: Visit) -> None:
     page = visit.see(f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1&channel=push")
     assert "SENT" in page
     assert "sending-batch-push-apple-dg00" in page

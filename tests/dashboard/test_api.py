@@ -12,7 +12,7 @@ from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth
 
-from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dashboard.house import BUSY, QUIET, House, Visit, serving, sign_in, write_users
 
 EXAMPLES = {GenerationMode.POSITIVE: 6, GenerationMode.NEGATIVE: 3}
@@ -143,7 +143,7 @@ def test_every_operation_does_what_its_document_says(spare_house: House, tmp_pat
                     session=session,
                     headers={"X-CSRF-Token": me["csrfToken"]},
                     cookies=cookies,
-                    # It guesses passwords, and is told to stop. Who is let in is test_access's subject.
+                    # It guesses passwords until it is stopped. test_access covers who is let in.
                     excluded_checks=[ignored_auth],
                 )
 

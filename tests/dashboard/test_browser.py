@@ -29,7 +29,7 @@ PHOTOGRAPHED = {
     "topics": "/messages",
     "dead-letters": "/messages/dead-letters",
     "errors": "/messages/errors",
-    "switches": "/switches",
+    "flippers": "/switches",
     "audit": "/audit",
 }
 LOADED = "document.readyState === 'complete' && location.href !== 'about:blank'"

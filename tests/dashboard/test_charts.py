@@ -58,14 +58,14 @@ def test_a_name_is_text_whatever_it_is() -> None:
     assert MISCHIEF in [element.text for element in root.iter("title")]
 
 
-def test_times_are_told_in_utc_whatever_zone_they_come_in() -> None:
+def test_times_are_in_utc_whatever_zone_they_come_in() -> None:
     midnight_in_india = datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     root = parse(charts.lines("Shares", [midnight_in_india], {"valid": [0.5]}))
     assert [mark.findtext("title") for mark in root.iter("circle")] == ["2026-01-01 18:30 UTC, valid: 50%"]
     assert "2026-01-01" in [tick.text for tick in root.iter("text")]
 
 
-def test_a_screen_reader_is_told_the_last_values() -> None:
+def test_a_screen_reader_gets_the_last_values() -> None:
     root = parse(charts.lines("Shares", days(2), {"valid": [0.5, 0.25], "none": [None, None]}))
     assert [element.text for element in root.iter("desc")] == ["Most recently: valid 25%, none unknown"]
 

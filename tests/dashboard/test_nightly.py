@@ -1,4 +1,4 @@
-"""The work of the night: done for every tenant, or not done."""
+"""Nightly jobs: done for every tenant, or not done."""
 
 from datetime import UTC, datetime, timedelta
 

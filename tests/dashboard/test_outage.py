@@ -8,8 +8,8 @@ from pydantic import SecretStr
 
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr_dashboard import context
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator
 from clientmgr_dashboard.access.users import Users
-from clientmgr_dashboard.access.visitors import COOKIE, Doorkeeper
 from tests.dashboard.house import PASSWORDS, Visit, serving, write_users
 
 
@@ -22,7 +22,7 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     )
 
 
-def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(nobody: Settings) -> None:
+def test_people_scripts_and_probes_learn_that_the_database_is_away(nobody: Settings) -> None:
     with serving(nobody) as address:
         assert httpx.get(f"{address}/healthz").status_code == 503
         page = httpx.get(f"{address}/tenants")
@@ -33,7 +33,7 @@ def test_a_database_that_is_away_is_told_to_people_scripts_and_probes(nobody: Se
         assert httpx.get(f"{address}/static/dashboard.css").status_code == 200
 
 
-def test_nobody_signs_in_unrecorded_and_is_told_why(nobody: Settings, tmp_path: Path) -> None:
+def test_nobody_signs_in_unrecorded_and_the_page_says_why(nobody: Settings, tmp_path: Path) -> None:
     settings = nobody.model_copy(update={"dashboard_users_file": str(write_users(tmp_path))})
     with serving(settings) as address:
         answer = httpx.post(f"{address}/sign-in", data={"name": "vera", "password": PASSWORDS["vera"]})
@@ -47,7 +47,7 @@ def test_whoever_signs_out_is_signed_out_though_it_can_not_be_recorded(nobody: S
     settings = nobody.model_copy(
         update={"dashboard_users_file": str(users), "dashboard_session_key": SecretStr("a key of some length")}
     )
-    sessions = Doorkeeper(settings).sessions
+    sessions = Authenticator(settings).sessions
     signed_in = sessions.cookie(sessions.start(Users(users).find("vera")))
     with serving(settings) as address, Visit(base_url=address, cookies={COOKIE: signed_in}) as visit:
         answer = visit.submit("/sign-out", {})

@@ -8,7 +8,7 @@ import pytest
 
 from clientmgr.base.database import Role
 from clientmgr.tenant_metrics.tenants import SortColumn, TenantFilter, tenant_page
-from clientmgr_dashboard.operations import tenants
+from clientmgr_dashboard.operations import audit
 from tests.dashboard.house import BUSY, MISCHIEF, NIGHTS, QUIET, House, Visit
 
 
@@ -67,7 +67,7 @@ def test_a_tenants_past_is_drawn_wherever_in_the_audit_trail_somebody_is(visit: 
 def test_the_link_that_verifies_the_audit_trail_keeps_what_is_shown(
     visit: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tenants, "VERIFIED_AT_ONCE", 0)
+    monkeypatch.setattr(audit, "VERIFIED_AT_ONCE", 0)
     assert 'href="?days=365&amp;verify=1#audit"' in visit.see(f"/tenants/{BUSY}?days=365")
 
 
@@ -81,7 +81,7 @@ def test_a_tenants_past_can_be_had_as_csv_without_formulas(visit: Visit) -> None
     assert f"devices {MISCHIEF}" in rows[0]
 
 
-def test_it_is_told_what_differs_from_dynamodb(visit: Visit) -> None:
+def test_a_tenants_page_says_what_differs_from_dynamodb(visit: Visit) -> None:
     page = visit.see(f"/tenants/{BUSY}")
     assert "20.0% different" in page
     assert "not checked" in visit.see(f"/tenants/{QUIET}")

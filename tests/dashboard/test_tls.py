@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings
-from clientmgr_dashboard.access.visitors import COOKIE
+from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dashboard.house import PASSWORDS, House, Visit, serving, write_users
 
 

@@ -1,4 +1,4 @@
-"""Who a request is from: a session's cookie, a name and password in the request, or whoever is at this machine."""
+"""Who a request is from, by a session's cookie, by name and password in the request, or by being at this machine."""
 
 import asyncio
 import base64
@@ -19,12 +19,12 @@ FAILURES_ALLOWED = 10
 FORGIVEN_AFTER_S = 300.0
 REMEMBERED = 10_000
 PASSWORDS_AT_ONCE = 2
-"""Each costs a core for a while: guesses must not take all of them."""
+"""Each keeps a core busy for a while: guesses must not take all of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Somebody who may look, at least."""
+    """Whoever a request is from. They may look, at least."""
 
     name: str
     role: Role
@@ -40,11 +40,11 @@ class Visitor:
 
 
 class TooManyAttemptsError(Exception):
-    """Somebody guesses."""
+    """Somebody is guessing passwords."""
 
 
-class Doorkeeper:
-    """Knows users and sessions."""
+class Authenticator:
+    """Finds out who a request is from. It knows users and sessions."""
 
     def __init__(self, settings: Settings) -> None:
         self.users = Users(Path(settings.dashboard_users_file)) if settings.dashboard_users_file else None
@@ -52,7 +52,7 @@ class Doorkeeper:
             settings.data_dir, "dashboard_session_key"
         )
         self.sessions = Sessions(key.encode(), settings.dashboard_session_hours * 3600)
-        # A browser keeps a cookie that is Secure to itself on plain HTTP: only this machine may do without.
+        # Browsers do not send a Secure cookie over plain HTTP: only at this machine may it do without.
         self.cookies_are_secure = not is_loopback(settings.dashboard_host) or bool(
             settings.dashboard_tls_certificate or settings.dashboard_url.startswith("https:")
         )
@@ -75,18 +75,18 @@ class Doorkeeper:
         return Visitor(user.name, user.role, session)
 
     def at_this_machine(self, session: Session | None = None) -> Visitor:
-        """Where nobody has to sign in: a session only so that forms can be told from others' forms."""
+        """Where nobody has to sign in, a session only proves that a form is ours."""
         return Visitor("local", Role.OPERATOR, session or self.sessions.start(None), is_new=session is None)
 
     def set_cookie(self, session: Session | None, *, lasting: bool = True) -> str:
-        """The header that makes a browser keep a session; None: forget it. Not lasting: until the browser ends."""
+        """The header that makes a browser keep a session (None: forget it). Not lasting: until it is closed."""
         value = "" if session is None else self.sessions.cookie(session)
         age = f"; Max-Age={0 if session is None else int(self.sessions.lifetime_s)}" if lasting else ""
         secure = "; Secure" if self.cookies_are_secure else ""
         return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}"
 
     async def of_password(self, name: str, password: str, address: str) -> User | None:
-        """The user whose password it is. After some wrong ones nobody is let in from there for a while."""
+        """The user with this password. After some wrong ones, nobody gets in from that address for a while."""
         if self.users is None:
             return None
         who = (name[:64], address)
@@ -95,7 +95,7 @@ class Doorkeeper:
             failures = 0
         if failures >= FAILURES_ALLOWED:
             raise TooManyAttemptsError
-        # Counted before it is checked: many at once are not one attempt.
+        # Counted before it is checked: many at once are many attempts.
         self._failures[who] = (failures + 1, time.monotonic())
         self._failures.move_to_end(who)
         if len(self._failures) > REMEMBERED:
@@ -109,7 +109,7 @@ class Doorkeeper:
         return user
 
     async def of_authorization(self, header: str, address: str) -> Visitor | None:
-        """A script's way: name and password with each request (HTTP Basic)."""
+        """For scripts: name and password with each request (HTTP Basic)."""
         kind, _, value = header.partition(" ")
         if kind.lower() != "basic":
             return None

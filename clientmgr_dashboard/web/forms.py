@@ -1,4 +1,4 @@
-"""What a browser sends, as the operations' own requests: from a query or from a form."""
+"""What a browser sends, from a query or a form, as the operations' own requests."""
 
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
@@ -13,11 +13,11 @@ Wanted = TypeVar("Wanted", bound=msgspec.Struct)
 MANY = frozenset({"ids", "offsets"})
 """Fields that may come more than once."""
 VERBATIM = frozenset({"applicationCode", "clientId", "password"})
-"""Fields in which a space may stand for itself."""
+"""Fields in which leading and trailing spaces count."""
 
 
 def from_query(request: Request, wanted: type[Wanted], **given: Any) -> Wanted:
-    """A form that is sent empty fields for what nobody filled in; the operations know only what is there."""
+    """A browser sends empty fields for what nobody filled in; operations get only what was filled in."""
     parameters = {
         name: text if name in VERBATIM else text.strip() for name, text in request.query_params.items() if text.strip()
     }

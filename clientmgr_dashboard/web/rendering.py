@@ -1,6 +1,8 @@
-"""How pages are made: templates that escape whatever is put into them, and how numbers and times are written."""
+"""How pages are rendered: templates that escape whatever is put into them, and how numbers and times are written."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -11,19 +13,30 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from clientmgr_dashboard import charts
+from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.access.visitors import Doorkeeper, Visitor
 from clientmgr_dashboard.problems import Problem
+from clientmgr_dashboard.wording import plural
 
 UNKNOWN: Final = "–"
+
+
+@dataclass(frozen=True, slots=True)
+class Navigation:
+    """An entry of the navigation."""
+
+    title: str
+    path: str
+    needs: Role = Role.VIEWER
+    """Nobody else sees the entry. The page's routes check the role themselves."""
 
 
 class Renderer:
     """Fills in templates."""
 
-    def __init__(self, doorkeeper: Doorkeeper) -> None:
-        self._doorkeeper = doorkeeper
-        # Whatever comes from a store is text, never markup, in every template whatever its name.
+    def __init__(self, authenticator: Authenticator, navigation: Sequence[Navigation]) -> None:
+        self._authenticator = authenticator
+        # Whatever comes from a store is text, never markup: in every template, whatever the file is called.
         self._templates = jinja2.Environment(
             loader=jinja2.PackageLoader("clientmgr_dashboard", "templates"),
             autoescape=True,
@@ -43,8 +56,9 @@ class Renderer:
             rate=rate,
             label=label,
             pretty=pretty,
+            plural=plural,
         )
-        self._templates.globals.update(sparkline=charts.sparkline, query=query)
+        self._templates.globals.update(sparkline=charts.sparkline, query=query, navigation=navigation)
 
     def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
         visitor: Visitor | None = getattr(request.state, "visitor", None)
@@ -53,8 +67,8 @@ class Renderer:
             path=request.url.path,
             visitor=visitor,
             is_operator=visitor is not None and visitor.role is Role.OPERATOR,
-            sign_in_needed=self._doorkeeper.sign_in_needed,
-            csrf_token="" if session is None else self._doorkeeper.sessions.csrf_token(session),
+            sign_in_needed=self._authenticator.sign_in_needed,
+            csrf_token="" if session is None else self._authenticator.sessions.csrf_token(session),
             **content,
         )
         return HTMLResponse(body, status)
@@ -97,13 +111,13 @@ def moment(at: datetime | None) -> Markup | str:
 
 
 def ago(at: datetime | None) -> Markup | str:
-    """How long ago, with the time itself for whoever rests the pointer on it."""
+    """How long ago; the exact time is shown when the pointer rests on it."""
     if at is None:
         return "never"
     utc = at.astimezone(UTC)
-    told = span((datetime.now(UTC) - utc).total_seconds())
+    age = span((datetime.now(UTC) - utc).total_seconds())
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
-        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", f"{told} ago"
+        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", f"{age} ago"
     )
 
 
@@ -117,7 +131,7 @@ def span(seconds: float | None) -> str:
 
 
 def value(anything: Any) -> str:
-    """What is known of a device or in an audit row, whatever type it has."""
+    """A value of a device or an audit row, whatever its type."""
     if anything is None:
         return UNKNOWN
     if isinstance(anything, bool):
@@ -134,6 +148,6 @@ def label(name: str) -> str:
 
 
 def query(parameters: dict[str, Any], **changed: Any) -> str:
-    """A link's query with some of it changed; what is None or empty is left out."""
+    """A link's query with some parameters changed; those that are None or empty are left out."""
     wanted = {**parameters, **changed}
     return "?" + urlencode([(key, item) for key, item in wanted.items() if item not in (None, "")])

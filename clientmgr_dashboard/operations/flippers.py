@@ -1,19 +1,17 @@
 """Flippers and exclusions: what is set, for whom and by whom; changed for all or for one customer."""
 
-from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.orphans.exclusions import exclude, include, list_exclusions
+from clientmgr.orphans.exclusions import ExclusionRow, exclude, include, list_exclusions
 from clientmgr.orphans.policy import OrphanPolicy
-from clientmgr.tenants.flippers import Flipper, SettingScope, list_settings, set_flipper, unset_flipper
-from clientmgr_dashboard.access.visitors import Visitor
-from clientmgr_dashboard.context import Desk
-from clientmgr_dashboard.operations.interface import CustomerNumber, Page, PageNumber, PerPage, paged
-from clientmgr_dashboard.operations.tenants import FlipperState, flipper_states
+from clientmgr.tenants.flippers import Flipper, FlipperState, SettingScope, list_settings, set_flipper, unset_flipper
+from clientmgr_dashboard.access.authentication import Visitor
+from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.interface import CustomerNumber, Page, PageNumber, PerPage, api_get, api_post, paged
 
 Reason = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 
@@ -56,69 +54,67 @@ class Changed(Struct, frozen=True, rename="camel"):
     """False: it was so already."""
 
 
-class ExclusionRow(Struct, frozen=True, rename="camel"):
-    """A customer whose orphans are never deleted."""
-
-    customer_id: int
-    reason: str
-    updated_by: str
-    updated_at: datetime | None
-    """Null: by the setting ORPHAN_EXCLUDED_CUSTOMERS."""
-
-
-async def list_flippers(desk: Desk, _visitor: Visitor, request: FlippersRequest) -> Page[FlipperState]:
+async def list_flippers(context: Context, _visitor: Visitor, request: FlippersRequest) -> Page[FlipperState]:
     customer_id = None if request.customer_id is None else CustomerId(request.customer_id)
 
     def read(connection: Connection[Any]) -> list[FlipperState]:
-        return flipper_states(list_settings(connection, customer_id, scope=request.scope))
+        return list(list_settings(connection, customer_id, scope=request.scope))
 
-    return paged(await desk.read(read), request.page, request.per_page)
+    return paged(await context.read(read), request.page, request.per_page)
 
 
-async def change_flipper(desk: Desk, visitor: Visitor, request: FlipRequest) -> Changed:
+async def change_flipper(context: Context, visitor: Visitor, request: FlipRequest) -> Changed:
     customer_id = None if request.customer_id is None else CustomerId(request.customer_id)
 
     def change(connection: Connection[Any]) -> bool:
         with connection.transaction():
             if request.enabled is None:
-                return unset_flipper(connection, desk.audit, request.name, customer_id, actor=visitor.actor)
+                return unset_flipper(connection, context.audit, request.name, customer_id, actor=visitor.actor)
             return set_flipper(
-                connection, desk.audit, request.name, customer_id, enabled=request.enabled, actor=visitor.actor
+                connection, context.audit, request.name, customer_id, enabled=request.enabled, actor=visitor.actor
             )
 
-    return Changed(await desk.write(change))
+    return Changed(await context.write(change))
 
 
-async def list_excluded(desk: Desk, _visitor: Visitor, request: ExclusionsRequest) -> Page[ExclusionRow]:
-    stored = await desk.read(list_exclusions)
-    rows = [ExclusionRow(one.customer_id, one.reason, one.updated_by, one.updated_at) for one in stored]
+async def list_excluded(context: Context, _visitor: Visitor, request: ExclusionsRequest) -> Page[ExclusionRow]:
+    stored = await context.read(list_exclusions)
     known = {one.customer_id for one in stored}
-    rows += [
+    rows = stored + [
         ExclusionRow(customer_id, "ORPHAN_EXCLUDED_CUSTOMERS", "setting", None)
-        for customer_id in OrphanPolicy.from_settings(desk.settings).excluded
+        for customer_id in OrphanPolicy.from_settings(context.settings).excluded
         if customer_id not in known
     ]
     wanted = [row for row in rows if request.customer_id in (None, row.customer_id)]
     return paged(sorted(wanted, key=lambda row: row.customer_id), request.page, request.per_page)
 
 
-async def exclude_customer(desk: Desk, visitor: Visitor, request: ExcludeRequest) -> Changed:
+async def exclude_customer(context: Context, visitor: Visitor, request: ExcludeRequest) -> Changed:
     def change(connection: Connection[Any]) -> bool:
         with connection.transaction():
             return exclude(
                 connection,
-                desk.audit,
+                context.audit,
                 CustomerId(request.customer_id),
                 reason=request.reason,
                 actor=visitor.actor,
             )
 
-    return Changed(await desk.write(change))
+    return Changed(await context.write(change))
 
 
-async def include_customer(desk: Desk, visitor: Visitor, request: IncludeRequest) -> Changed:
+async def include_customer(context: Context, visitor: Visitor, request: IncludeRequest) -> Changed:
     def change(connection: Connection[Any]) -> bool:
         with connection.transaction():
-            return include(connection, desk.audit, CustomerId(request.customer_id), actor=visitor.actor)
+            return include(connection, context.audit, CustomerId(request.customer_id), actor=visitor.actor)
 
-    return Changed(await desk.write(change))
+    return Changed(await context.write(change))
+
+
+OPERATIONS = (
+    api_get("/flippers", "What is set.", list_flippers),
+    api_post("/flippers", "Turn a flipper on or off, or unset it.", change_flipper),
+    api_get("/exclusions", "Customers whose orphans are never deleted.", list_excluded),
+    api_post("/exclusions", "Keep a customer's orphans.", exclude_customer),
+    api_post("/exclusions/remove", "Let a customer's orphans be deleted again.", include_customer),
+)

@@ -1,0 +1,1 @@
+"""What pages are made with: what a page declares, its handlers, templates and forms."""
