@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from clientmgr.contracts import daemons
 from tools.docs import daemon_pages, message_catalogue, settings_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -17,10 +18,12 @@ def generated() -> dict[Path, str]:
         DOCS / "message_catalogue.md": message_catalogue.render(),
         DOCS / "message_schemas.json": message_catalogue.render_schemas(),
         DOCS / "daemons.md": _with(DOCS / "daemons.md", daemon_pages.index_blocks()),
+        DOCS / "operating.md": _with(DOCS / "operating.md", daemon_pages.enable_block()),
     }
-    for daemon in daemon_pages.pages():
-        path = DOCS / "daemons" / f"{daemon.name}.md"
-        files[path] = _with(path, daemon_pages.page_blocks(daemon))
+    for entry in daemons.ALL:
+        path = DOCS / "daemons" / f"{entry.name}.md"
+        if_new = daemon_pages.NEW_PAGE.format(name=entry.name, help=entry.help)
+        files[path] = _with(path, daemon_pages.page_blocks(entry), if_new=if_new)
     return files
 
 
@@ -32,9 +35,9 @@ def write(tell: Callable[[str], object]) -> None:
             tell(f"written: {path.relative_to(ROOT)}")
 
 
-def _with(path: Path, blocks: dict[str, str]) -> str:
+def _with(path: Path, blocks: dict[str, str], *, if_new: str = "") -> str:
     """The file with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`, anew."""
-    text = path.read_text(encoding="utf-8")
+    text = if_new if if_new and not path.exists() else path.read_text(encoding="utf-8")
     for name, content in blocks.items():
         begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(begin)
