@@ -104,7 +104,9 @@ _SUBSCRIPTIONS = tuple(
 _BROADCAST_METRICS = "streaming.live.broadcast.metrics"
 _TELEMETRY_METRICS = "streaming.live.telemetry.metrics"
 
-_BURST = Option("burst", ("--burst",), "Stop, with exit code 0, when there is nothing left to read.", default=False)
+BURST: Final = Option(
+    "burst", ("--burst",), "Stop, with exit code 0, when there is nothing left to read.", default=False
+)
 
 DURABLE_GROUP: Final = "processor"
 """The consumer group of the writers of positions."""
@@ -165,7 +167,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "device events into tenants' tables",
         "Write device events (client-manager.writer) to the tenants' tables.",
         "streaming.writer:DAEMON.run",
-        options=(_BURST,),
+        options=(BURST,),
         reads=_on_topics(topics.WRITER),
         publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
         roles=(Role.WRITER,),
@@ -181,7 +183,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "tries again what the writer could not write",
         "Try again what the writer could not write (client-manager.republisher), at most five times.",
         "streaming.republisher:DAEMON.run",
-        options=(_BURST,),
+        options=(BURST,),
         reads=_on_topics(topics.REPUBLISHER),
         publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
         roles=(Role.WRITER,),
@@ -196,7 +198,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "streaming.push_token_status:run",
         options=(
             Option("token_type", ("--type", "-t"), "Whose verdicts to read.", "both", ("push", "web", "both")),
-            _BURST,
+            BURST,
         ),
         reads=_on_topics(topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS),
         roles=(Role.WRITER,),
@@ -214,7 +216,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "deletes the devices of deleted contacts",
         "Delete the devices of deleted contacts (client-manager.contact-deletion).",
         "streaming.contact_deletion:DAEMON.run",
-        options=(_BURST,),
+        options=(BURST,),
         reads=_on_topics(topics.CONTACT_DELETION),
         publishes=(topics.CONTACT_DELETION_ERRORS,),
         roles=(Role.WRITER,),
@@ -227,7 +229,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "positions from the Redis stream into `live.positions`",
         "Write every position of the telemetry stream to live.positions.",
         "streaming.live.telemetry.writer:run_telemetry_writer",
-        options=(_BURST,),
+        options=(BURST,),
         streams=(_WRITERS_GROUP,),
         roles=(Role.WRITER,),
         settings=(*_ON_STREAM, *_WRITING_POSITIONS, "TELEMETRY_RETENTION_DAYS"),
@@ -263,7 +265,7 @@ ALL: tuple[DaemonEntry, ...] = (
         options=(
             Option("sending_type", ("--type", "-t"), "Which traffic to map.", choices=("batch", "tx")),
             Option("delivery_group", ("--dg",), "Of which delivery group.", "dg00"),
-            _BURST,
+            BURST,
         ),
         usage="clientmgr run device-mapper --type batch|tx --dg dg00",
         # A process each: a transactional message never waits for a batch.

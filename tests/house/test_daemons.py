@@ -1,4 +1,4 @@
-"""The registry of daemons says what their code does: their settings, database roles and metrics, read from the source."""
+"""The registry of daemons says what their code does: settings, database roles and metrics, as the source has them."""
 
 import subprocess
 import sys

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 from clientmgr.contracts import daemons
+from clientmgr.contracts.daemon_entry import DaemonEntry
 from tools.docs import daemon_pages, message_catalogue, settings_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -20,11 +21,17 @@ def generated() -> dict[Path, str]:
         DOCS / "daemons.md": _with(DOCS / "daemons.md", daemon_pages.index_blocks()),
         DOCS / "operating.md": _with(DOCS / "operating.md", daemon_pages.enable_block()),
     }
-    for entry in daemons.ALL:
-        path = DOCS / "daemons" / f"{entry.name}.md"
-        if_new = daemon_pages.NEW_PAGE.format(name=entry.name, help=entry.help)
-        files[path] = _with(path, daemon_pages.page_blocks(entry), if_new=if_new)
-    return files
+    return files | {page_of(entry): render_page(entry) for entry in daemons.ALL}
+
+
+def page_of(entry: DaemonEntry) -> Path:
+    return DOCS / "daemons" / f"{entry.name}.md"
+
+
+def render_page(entry: DaemonEntry) -> str:
+    """A daemon's page. A daemon without one gets a page to begin with."""
+    if_new = daemon_pages.NEW_PAGE.format(name=entry.name, help=entry.help)
+    return _with(page_of(entry), daemon_pages.page_blocks(entry), if_new=if_new)
 
 
 def write(tell: Callable[[str], object]) -> None:
