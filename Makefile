@@ -8,7 +8,7 @@ BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs screenshots lock bench soak clean
+.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs deploy-files screenshots lock bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ format: setup ## Format the code and mend what the linter can
 
 docs: setup ## Write the documentation that is made from the code: settings, daemons, messages
 	$(BIN)/python -m tools.docs
+
+deploy-files: setup ## Write the files of deploy/ that are made from the registry of daemons: units, manifests, scrape targets
+	$(BIN)/python -m tools.deploy
 
 screenshots: setup ## Take the documentation's pictures from a running `make demo` (needs Chromium)
 	$(BIN)/python -m tools.screenshots

@@ -10,14 +10,15 @@ from psycopg import AsyncConnection
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
-from clientmgr.contracts import topics
+from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
 from clientmgr.contracts.deletions import ContactDeletion, decode_deletion
 from clientmgr.devices.store import delete_contacts
-from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 from streaming.runtime.retrying import settle_failures
 from streaming.runtime.tenant_batches import TenantBatches, Work
@@ -83,14 +84,12 @@ def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome
     return pass_on(batch, message, topics.CONTACT_DELETION_ERRORS, error_attributes(error), error)
 
 
-def sources(services: Services) -> list[Source]:
-    settings = services.settings
-    options = ConsumerOptions(
+def options(settings: Settings) -> ConsumerOptions:
+    return ConsumerOptions(
         batch_size=settings.contact_deletion_batch_size,
         wait_period_ms=settings.broker_wait_period_ms,
         max_attempts=settings.broker_max_attempts,
     )
-    return [Source(topics.CONTACT_DELETION, ContactDeletionWorker(services), options)]
 
 
-DAEMON = Daemon("contact-deletion", sources, publishes_to=(topics.CONTACT_DELETION_ERRORS,))
+DAEMON = Daemon.of(daemons.process("contact-deletion"), ContactDeletionWorker, options)

@@ -3,6 +3,7 @@
 A verdict about a token that the device has replaced since, or set later than the verdict was given, changes nothing.
 """
 
+import dataclasses
 import enum
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,14 +11,15 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
-from clientmgr.contracts import topics
+from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
 from clientmgr.contracts.verdicts import Verdict, decode_verdict
 from clientmgr.devices.store import apply_verdicts
-from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.retrying import settle_failures
 from streaming.runtime.tenant_batches import TenantBatches, Work
 
@@ -28,6 +30,9 @@ class TokenType(enum.StrEnum):
     PUSH = "push"
     WEB = "web"
     BOTH = "both"
+
+
+TOKEN_TYPES = {topics.PUSH_TOKEN_STATUS: TokenType.PUSH, topics.WEB_PUSH_TOKEN_STATUS: TokenType.WEB}
 
 
 class PushTokenStatusUpdater:
@@ -67,20 +72,19 @@ async def write_verdicts(connection: AsyncConnection[Any], verdicts: Mapping[Cus
 
 def daemon(token_type: TokenType) -> Daemon:
     """The updater for one kind of token, or for both at once in one process."""
-    read = {
-        TokenType.PUSH: [topics.PUSH_TOKEN_STATUS],
-        TokenType.WEB: [topics.WEB_PUSH_TOKEN_STATUS],
-        TokenType.BOTH: [topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS],
-    }[token_type]
+    process = daemons.process("push-token-status")
+    reads = tuple(read for read in process.reads if token_type in (TOKEN_TYPES[read.topic], TokenType.BOTH))
+    return Daemon.of(dataclasses.replace(process, reads=reads), PushTokenStatusUpdater, options)
 
-    def sources(services: Services) -> list[Source]:
-        settings = services.settings
-        options = ConsumerOptions(
-            batch_size=settings.push_token_status_batch_size,
-            linger_ms=settings.push_token_status_wait_ms,
-            wait_period_ms=settings.broker_wait_period_ms,
-            max_attempts=settings.broker_max_attempts,
-        )
-        return [Source(topic, PushTokenStatusUpdater(services), options) for topic in read]
 
-    return Daemon("push-token-status", sources)
+def options(settings: Settings) -> ConsumerOptions:
+    return ConsumerOptions(
+        batch_size=settings.push_token_status_batch_size,
+        linger_ms=settings.push_token_status_wait_ms,
+        wait_period_ms=settings.broker_wait_period_ms,
+        max_attempts=settings.broker_max_attempts,
+    )
+
+
+def run(settings: Settings, *, token_type: str, burst: bool) -> int:
+    return daemon(TokenType(token_type)).run(settings, burst=burst)

@@ -9,10 +9,11 @@ import zlib
 from collections.abc import Sequence
 
 from clientmgr.base.errors import is_permanent
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage, Retry
-from clientmgr.contracts import topics
+from clientmgr.contracts import daemons, topics
 from streaming.event_writing import EventWriting
-from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import backoff_s, error_attributes, pass_on
 
 MOST_RETRIES = 5
@@ -60,14 +61,12 @@ def due_at(message: ReceivedMessage) -> float:
     return message.published_at.timestamp() + backoff_s(retry_count(message), draw=draw)
 
 
-def sources(services: Services) -> list[Source]:
-    settings = services.settings
-    options = ConsumerOptions(
+def options(settings: Settings) -> ConsumerOptions:
+    return ConsumerOptions(
         batch_size=settings.writer_batch_size,
         wait_period_ms=settings.broker_wait_period_ms,
         max_attempts=settings.broker_max_attempts,
     )
-    return [Source(topics.REPUBLISHER, Republisher(services), options)]
 
 
-DAEMON = Daemon("republisher", sources, publishes_to=(topics.REPUBLISHER, topics.WRITER_ERRORS))
+DAEMON = Daemon.of(daemons.process("republisher"), Republisher, options)

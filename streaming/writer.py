@@ -7,10 +7,11 @@ transaction that settles the batch.
 from collections.abc import Sequence
 
 from clientmgr.base.errors import is_permanent
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome
-from clientmgr.contracts import topics
+from clientmgr.contracts import daemons, topics
 from streaming.event_writing import EventWriting
-from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 
 
@@ -38,15 +39,13 @@ def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
     return pass_on(batch, message, topics.REPUBLISHER, {"retryCount": "1"}, error)
 
 
-def sources(services: Services) -> list[Source]:
-    settings = services.settings
-    options = ConsumerOptions(
+def options(settings: Settings) -> ConsumerOptions:
+    return ConsumerOptions(
         batch_size=settings.writer_batch_size,
         wait_period_ms=settings.broker_wait_period_ms,
         concurrency=settings.writer_concurrency,
         max_attempts=settings.broker_max_attempts,
     )
-    return [Source(topics.WRITER, Writer(services), options)]
 
 
-DAEMON = Daemon("writer", sources, publishes_to=(topics.REPUBLISHER, topics.WRITER_ERRORS))
+DAEMON = Daemon.of(daemons.process("writer"), Writer, options)

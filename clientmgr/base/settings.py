@@ -214,7 +214,7 @@ class Settings(BaseSettings):
         description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never.",
     )
     broker_retention_hours: float = Field(
-        168.0, ge=0, description="How long a message stays after every group has passed it."
+        168.0, ge=0, description="How long a message stays after every subscription has passed it."
     )
     writer_batch_size: int = Field(500, ge=1, le=10_000, description="Events a writer takes at a time.")
     writer_concurrency: int = Field(2, ge=1, le=64, description="Batches that a writer has in hand at once.")

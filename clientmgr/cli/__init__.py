@@ -7,6 +7,7 @@ Exit codes: 0 done; 1 the work failed, in part or whole, or a check found someth
 import os
 import re
 import sys
+from typing import Annotated
 
 import psycopg
 import typer
@@ -45,6 +46,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"clientmgr {version('client-manager')}")
+        raise typer.Exit
+
+
+@app.callback()
+def all_commands(
+    version: Annotated[
+        bool, typer.Option("--version", callback=show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Options that stand before any command."""
+
+
 stack.register(app)
 config.register(app)
 app.add_typer(tenants.app, name="tenants")

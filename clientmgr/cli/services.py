@@ -1,4 +1,8 @@
-"""`clientmgr pubsub-gateway` and `clientmgr bridge`: services in the foreground, until they are told to stop."""
+"""`clientmgr pubsub-gateway` and `clientmgr bridge`: services in the foreground, until Ctrl-C or SIGTERM.
+
+The registry (clientmgr/contracts/daemons.py) describes them like all other daemons. Their commands are written here by
+hand because they take arguments of their own.
+"""
 
 import asyncio
 import sys
@@ -16,7 +20,7 @@ from clientmgr.cli.output import log_failures
 
 log = get_logger(__name__)
 
-# Who listens on every address is found on this machine's own.
+# A service that listens on every address is reached at the machine's own.
 EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 
@@ -30,15 +34,15 @@ def pubsub_gateway(
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; 0 is a free one. Default: PUBSUB_GATEWAY_PORT.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print where it listens; the log tells too.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not print where it listens; the log says it too.")] = False,
 ) -> None:
     """Speak Google's Pub/Sub protocol on the PostgreSQL log, for any Pub/Sub client. Ctrl-C stops it."""
     settings = _settings("pubsub-gateway", pubsub_gateway_host=host, pubsub_gateway_port=port)
     database = Database.from_settings(settings)
-    # gRPC is slow to import: only who needs it waits for it.
+    # gRPC is slow to import: other commands need not wait for it.
     from clientmgr.broker.gateway.server import serve
 
-    # Its gauges are of the system as a whole: in any other process they would stand at 0 and say that all is well.
+    # Its gauges describe the whole system. Imported by another process, they would stay at 0 and say that all is well.
     from clientmgr.operations.maintenance import run_maintenance
 
     def on_ready(chosen_port: int) -> None:
@@ -48,7 +52,7 @@ def pubsub_gateway(
 
     async def main(stop: asyncio.Event) -> None:
         async with serve_metrics(settings):
-            # The gateway runs wherever the system does, and once: it looks after the log as a whole.
+            # The gateway runs wherever the system does: it looks after the log as a whole.
             maintenance = asyncio.create_task(run_maintenance(settings, database))
             try:
                 await serve(settings, database, stop, on_ready=on_ready)
@@ -56,7 +60,7 @@ def pubsub_gateway(
                 maintenance.cancel()
                 await asyncio.gather(maintenance, return_exceptions=True)
 
-    # gRPC does its own I/O: uvloop, measured, gains nothing under it.
+    # gRPC does its own I/O: measured, uvloop gains nothing.
     raise typer.Exit(run_until_stopped(main, use_uvloop=False))
 
 
@@ -70,7 +74,7 @@ def bridge(
     """Copy Pub/Sub subscriptions into topics of the PostgreSQL log, each message once. Ctrl-C stops it."""
     settings = _settings("bridge")
     database = Database.from_settings(settings)
-    # Google's client is slow to import: only who needs it waits for it.
+    # Google's client is slow to import: other commands need not wait for it.
     from clientmgr.broker.bridge import parse_routes, run
 
     routes = parse_routes(subscriptions)
@@ -92,13 +96,13 @@ def bridge(
 
 
 def gateway_address(settings: Settings, port: int) -> str:
-    """What PUBSUB_EMULATOR_HOST is to be set to by clients on this machine."""
+    """What clients on this machine set PUBSUB_EMULATOR_HOST to."""
     host = settings.pubsub_gateway_host
     return f"{EVERY_ADDRESS.get(host, host)}:{port}"
 
 
 def _settings(process: str, **overrides: Any) -> Settings:
-    """The settings of a service, its options first; from here on its failures are in its log."""
+    """The settings of a service, with its options before all else. From here on its failures go to its log."""
     given = {name: value for name, value in overrides.items() if value is not None}
     settings = attach(load_settings(**given))
     configure_logging(settings, process=process)

@@ -1,4 +1,4 @@
-"""`clientmgr topics`: what topics there are, who reads them, how far behind they are; resizing, trimming, dropping."""
+"""`clientmgr topics`: topics, their subscriptions and how far behind these are; resizing, trimming, dropping."""
 
 import asyncio
 from dataclasses import dataclass
@@ -17,7 +17,8 @@ from clientmgr.broker.tailing import Topic, list_topics
 from clientmgr.cli.output import JsonOption, YesOption, console, open_database, print_json, show_rows
 
 app = typer.Typer(
-    help="Topics, their readers and how far behind these are; resize, trim, drop readers.", invoke_without_command=True
+    help="Topics, their subscriptions and how far behind these are; resize, trim, drop subscriptions.",
+    invoke_without_command=True,
 )
 
 TopicArgument = Annotated[str, typer.Argument(show_default=False)]
@@ -25,7 +26,7 @@ TopicArgument = Annotated[str, typer.Argument(show_default=False)]
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """A topic and its readers."""
+    """A topic and its subscriptions."""
 
     topic: Topic
     subscriptions: list[SubscriptionLag]
@@ -33,7 +34,7 @@ class Overview:
 
 @app.callback()
 def topics(context: typer.Context, as_json: JsonOption = False) -> None:
-    """List the topics of the log with their readers: unread messages, the oldest one's age, retries, dead letters."""
+    """List topics with their subscriptions: unread messages, the oldest one's age, retries, dead letters."""
     if context.invoked_subcommand is not None:
         return
     database, _ = open_database()
@@ -48,7 +49,7 @@ def topics(context: typer.Context, as_json: JsonOption = False) -> None:
 
 @app.command()
 def resize(topic: TopicArgument, partitions: Annotated[int, typer.Argument(min=1, max=1024)]) -> None:
-    """Change a topic's number of partitions. Refused until every reader has read it to its end."""
+    """Change a topic's number of partitions. Refused until every subscription has read it to its end."""
     database, _ = open_database()
 
     async def run() -> None:
@@ -72,7 +73,7 @@ def trim(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Delete messages that every reader has passed and that are older than the retention. Dead letters stay."""
+    """Delete messages that every subscription has passed and that are older than the retention. Dead letters stay."""
     database, settings = open_database()
     retention_hours = settings.broker_retention_hours if hours is None else hours
 
@@ -93,7 +94,7 @@ def trim(
 
 @app.command("drop-subscription")
 def drop_subscription(subscription: Annotated[str, typer.Argument(show_default=False)], yes: YesOption = False) -> None:
-    """Forget a reader that will not come back: the log keeps nothing for it any more. Its dead letters stay."""
+    """Forget a subscription that nobody reads any more: the log keeps no messages for it. Its dead letters stay."""
     database, _ = open_database()
 
     async def run() -> None:
@@ -122,10 +123,10 @@ async def _drop(connection: AsyncConnection[Any], subscription: str) -> None:
 async def _overview(database: Database) -> list[Overview]:
     async with await database.connect_async(Role.READER, autocommit=True) as connection:
         found = await list_topics(connection)
-        readers: dict[str, list[SubscriptionLag]] = {}
+        subscriptions: dict[str, list[SubscriptionLag]] = {}
         for lag in await subscription_lag(connection):
-            readers.setdefault(lag.topic, []).append(lag)
-    return [Overview(topic, readers.get(topic.topic, [])) for topic in found]
+            subscriptions.setdefault(lag.topic, []).append(lag)
+    return [Overview(topic, subscriptions.get(topic.topic, [])) for topic in found]
 
 
 def _as_object(item: Overview) -> dict[str, Any]:

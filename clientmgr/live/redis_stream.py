@@ -12,9 +12,9 @@ from redis.backoff import NoBackoff
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings
+from clientmgr.contracts import daemons
 
-DURABLE_GROUP = "processor"
-"""The consumer group of the durable writer."""
+DURABLE_GROUP = daemons.DURABLE_GROUP
 ANSWER_WITHIN_S = 5.0
 LONGEST_PAUSE_S = 5.0
 SILENT_FOR_S = 30

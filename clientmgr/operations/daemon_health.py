@@ -5,24 +5,22 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from clientmgr.broker.postgres.lag import SubscriptionLag
-from clientmgr.contracts import topics
+from clientmgr.contracts import daemons
 
 READS: Final[Mapping[str, tuple[str, ...]]] = {
-    "writer": (topics.WRITER,),
-    "republisher": (topics.REPUBLISHER,),
-    "push-token-status": (topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS),
-    "contact-deletion": (topics.CONTACT_DELETION,),
-    "device-mapper-batch": (topics.device_mapper_subscription("batch", "dg00"),),
-    "device-mapper-tx": (topics.device_mapper_subscription("tx", "dg00"),),
+    process.name: tuple(subscription.name for subscription in process.reads)
+    for entry in daemons.ALL
+    if entry.judged_by == "unread messages"
+    for process in entry.processes
 }
-"""The subscriptions of each daemon that reads messages. (Those of the live positions read a Redis stream.)"""
+"""The subscriptions of each process that reads messages. (Those of the live positions read a Redis stream.)"""
 
 State = Literal["never started", "late", "keeps up"]
 
 
 @dataclass(frozen=True, slots=True)
 class DaemonHealth:
-    """What is to be seen of one daemon."""
+    """How one daemon is doing."""
 
     daemon: str
     state: State
@@ -33,7 +31,7 @@ class DaemonHealth:
 
 
 def judge(daemon: str, lags: Sequence[SubscriptionLag], *, late_after_s: float) -> DaemonHealth:
-    """`lags`: of the subscriptions that it reads, as far as they exist."""
+    """`lags`: those of its subscriptions that exist."""
     seconds = max((lag.seconds() for lag in lags), default=0.0)
     return DaemonHealth(
         daemon,

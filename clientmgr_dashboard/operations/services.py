@@ -1,4 +1,4 @@
-"""Whether the programs that read no messages answer: the live broadcast, the writer of positions, Dagster's UI."""
+"""Whether the programs that read no messages are well: those that answer on a port, and the writer of positions."""
 
 import asyncio
 import contextlib
@@ -9,12 +9,16 @@ from typing import Final
 
 from clientmgr.base.listening import in_url
 from clientmgr.base.settings import Settings
+from clientmgr.contracts import daemons
+from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.live.redis_stream import DURABLE_GROUP, REDIS_ERRORS, open_redis
 
 ANSWER_WITHIN_S: Final = 2.0
 LATE_FROM: Final = 10_000
 """Positions that the durable writer has not read: some seconds' worth of a large fleet."""
-
+_PROBED: Final = tuple(
+    entry for entry in (*daemons.ALL, *daemons.DAGSTER) if entry.judged_by in ("its answer", "unread positions")
+)
 
 # Our own services are not reached through a proxy, whatever the environment says.
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -29,13 +33,15 @@ class ServiceState:
 
 
 async def probe_services(settings: Settings) -> list[ServiceState]:
-    live = f"http://{in_url(settings.live_ws_host)}:{settings.live_ws_port}/healthz"
-    dagster = f"http://{in_url(settings.dagster_host)}:{settings.dagster_port}/server_info"
-    return list(
-        await asyncio.gather(
-            _answers("broadcast", live), _telemetry_writer(settings), _answers("dagster-webserver", dagster)
-        )
-    )
+    return list(await asyncio.gather(*(_probe(entry, settings) for entry in _PROBED)))
+
+
+async def _probe(entry: DaemonEntry, settings: Settings) -> ServiceState:
+    if entry.listens is None:
+        return await _reads_positions(entry.name, settings)
+    host: str = getattr(settings, entry.listens.host_setting.lower())
+    port: int = getattr(settings, entry.listens.port_setting.lower())
+    return await _answers(entry.name, f"http://{in_url(host)}:{port}{entry.listens.health_path}")
 
 
 async def _answers(name: str, url: str) -> ServiceState:
@@ -54,8 +60,7 @@ def _problem_of(url: str) -> str:
         return str(getattr(error, "reason", error))
 
 
-async def _telemetry_writer(settings: Settings) -> ServiceState:
-    name = "telemetry-writer"
+async def _reads_positions(name: str, settings: Settings) -> ServiceState:
     if not settings.redis_url:
         return ServiceState(name, "unknown", False, "REDIS_URL is not set")
     client = open_redis(settings)

@@ -19,15 +19,16 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.portions import portions as in_portions
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
+from clientmgr.contracts.daemons import device_mapper_process
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.sending import Recipient, decode_message
-from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
+from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics, SendingType
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.sending import metrics
 from clientmgr.sending.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
 from clientmgr.sending.mapping import Mapped, MessageMapper, distinct
 from clientmgr.tenants.flippers import FlipperCache
-from streaming.runtime.daemon import Daemon, Services, Source
+from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 from streaming.runtime.retrying import settle_failures
 from streaming.runtime.tenant_batches import Failures, TenantBatches, Work
@@ -216,16 +217,13 @@ def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome
 
 def daemon(topics: DeviceMapperTopics) -> Daemon:
     """The mapper of one type of traffic and one delivery group."""
-
-    def sources(services: Services) -> list[Source]:
-        handler = DeviceMapper(services, topics)
-        return [Source(topics.input, handler, consumer_options(services.settings), topics.subscription)]
-
-    return Daemon(
-        f"device-mapper-{topics.sending_type}",
-        sources,
-        publishes_to=(*topics.outputs.values(), NOT_SENT, DEVICE_MAPPER_ERRORS),
+    return Daemon.of(
+        device_mapper_process(topics), lambda services: DeviceMapper(services, topics), options=consumer_options
     )
+
+
+def run(settings: Settings, *, sending_type: SendingType, delivery_group: str, burst: bool) -> int:
+    return daemon(DeviceMapperTopics(sending_type, delivery_group)).run(settings, burst=burst)
 
 
 def consumer_options(settings: Settings) -> ConsumerOptions:

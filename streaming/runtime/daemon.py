@@ -1,4 +1,4 @@
-"""The one loop that all daemons share: start, consume, settle, drain. A daemon says what it reads and what to do."""
+"""The one loop that all daemons share: start, consume, settle, drain. The registry says what a daemon reads."""
 
 import asyncio
 import contextlib
@@ -16,6 +16,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
 from clientmgr.broker.metrics import expect_published
+from clientmgr.contracts.daemon_entry import Process
 from clientmgr.tenants.directory import TenantDirectory
 from streaming.runtime.failures import backoff_s
 
@@ -60,11 +61,26 @@ class Daemon:
     sources: Callable[[Services], Sequence[Source]]
     publishes_to: tuple[str, ...] = ()
 
+    @classmethod
+    def of(
+        cls,
+        process: Process,
+        handler: Callable[[Services], Handler],
+        options: Callable[[Settings], ConsumerOptions],
+    ) -> "Daemon":
+        """The daemon that the registry (clientmgr/contracts/daemons.py) describes, with a handler for each topic."""
 
-def run_daemon(daemon: Daemon, settings: Settings, *, burst: bool = False) -> int:
-    """Run a daemon as a process of its own. SIGTERM and Ctrl-C drain it; the second one ends it at once."""
-    configure_logging(settings, process=daemon.name)
-    return run_until_stopped(lambda stop: consume_until_stopped(daemon, settings, stop, burst=burst))
+        def sources(services: Services) -> list[Source]:
+            return [
+                Source(read.topic, handler(services), options(services.settings), read.name) for read in process.reads
+            ]
+
+        return cls(process.name, sources, process.publishes)
+
+    def run(self, settings: Settings, *, burst: bool = False) -> int:
+        """Run it as a process of its own. SIGTERM and Ctrl-C drain it; the second one ends it at once."""
+        configure_logging(settings, process=self.name)
+        return run_until_stopped(lambda stop: consume_until_stopped(self, settings, stop, burst=burst))
 
 
 async def consume_until_stopped(daemon: Daemon, settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> int:

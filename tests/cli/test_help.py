@@ -1,12 +1,16 @@
 """Every command explains itself."""
 
+import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import typer
 
 from clientmgr.cli import app
 from tests.cli.calling import Cli
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def commands() -> Iterator[list[str]]:
@@ -36,6 +40,11 @@ def test_all_commands_of_the_ground_floor_are_there() -> None:
         "tenants list", "tenants activate", "tenants migrate", "tenants delete", "tenants status",
         "audit list", "audit verify",
     }  # fmt: skip
+
+
+def test_it_says_which_version_it_is() -> None:
+    released = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert Cli({}).ok("--version").out == f"clientmgr {released}\n"
 
 
 @pytest.mark.parametrize("words", [[], ["tenants"], ["audit"]], ids=["clientmgr", "tenants", "audit"])

@@ -5,6 +5,7 @@ import sys
 
 import dagster as dg
 
+from clientmgr.operations.daemon_health import READS
 from clientmgr_dagster.definitions import defs
 from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY
 
@@ -16,12 +17,7 @@ def test_holds_exactly_these_definitions() -> None:
         "audit_verification",
         "bigquery_deleted_contacts",
         "contact_deletion_messages",
-        "daemons/contact_deletion",
-        "daemons/device_mapper_batch",
-        "daemons/device_mapper_tx",
-        "daemons/push_token_status",
-        "daemons/republisher",
-        "daemons/writer",
+        *(f"daemons/{name.replace('-', '_')}" for name in READS),
         "dashboard_tenant_metrics",
         "dashboard_tenant_metrics_history",
         "deleted_contacts",

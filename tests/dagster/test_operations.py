@@ -15,8 +15,8 @@ from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.contracts import topics
-from clientmgr.local.processes.programs import DAEMONS, DEVICE_MAPPERS, config_file, prepare_dagster_storage
+from clientmgr.contracts import daemons, topics
+from clientmgr.local.processes.programs import config_file, prepare_dagster_storage
 from clientmgr.operations.daemon_health import READS
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -170,8 +170,8 @@ def test_a_failed_run_is_told_to_the_webhook_with_what_and_where(
 
 
 def test_every_daemon_that_up_runs_is_observed() -> None:
-    on_a_redis_stream = {"telemetry-writer", "broadcast"}
-    assert set(READS) == {*DAEMONS, *(mapper.name for mapper in DEVICE_MAPPERS)} - on_a_redis_stream
+    on_no_topic = {"telemetry-writer", "broadcast", "dashboard", "pubsub-gateway"}
+    assert set(READS) == {process.name for process in daemons.started()} - on_no_topic
 
 
 def test_a_daemon_that_leaves_messages_unread_is_shown_as_late(
@@ -193,12 +193,9 @@ def test_a_daemon_that_leaves_messages_unread_is_shown_as_late(
     assert isinstance(result, dg.SensorResult)
     seen = {event.asset_key.path[-1]: event.metadata for event in result.asset_events}
     assert {name: metadata["state"].value for name, metadata in seen.items()} == {
+        **{name.replace("-", "_"): "never started" for name in READS},
         "writer": "late",
         "republisher": "keeps up",
-        "push_token_status": "never started",
-        "contact_deletion": "never started",
-        "device_mapper_batch": "never started",
-        "device_mapper_tx": "never started",
     }
     assert (seen["writer"]["unread"].value, seen["republisher"]["unread"].value) == (2, 0)
     assert 3599 < float(str(seen["writer"]["oldest_unread_s"].value)) < 3700

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.contracts import daemons
 from tests.deploy.files import (
     DEPLOY,
     ENVIRONMENT_FILES,
@@ -18,8 +19,7 @@ from tests.deploy.files import (
 )
 from tests.deploy.promql import asked_of
 from tests.docs.links import anchors_of
-from tools.docs import daemon_facts
-from tools.docs.metric_names import Measured
+from tools.docs.metric_names import Measured, collectors_of
 
 TARGET_LABELS = {"job", "instance", "daemon"}
 """Prometheus adds them to whatever it scrapes (deploy/prometheus/prometheus.yml)."""
@@ -39,8 +39,8 @@ RATE_INTERVAL = "$__rate_interval"
 def known_series() -> dict[str, set[str]]:
     """Every series of our metrics, and those of the client library about the process, with their labels."""
     known: dict[str, set[str]] = {name: set(labels) for name, labels in NOT_OURS.items()}
-    for facts in daemon_facts.ALL:
-        for collector in facts.metrics:
+    for entry in daemons.ALL:
+        for collector in collectors_of(entry):
             known |= {name: set(labels) for name, labels in Measured.of(collector).series().items()}
     for metric in REGISTRY.collect():
         if metric.name.startswith("process_"):
@@ -122,7 +122,7 @@ def test_every_metric_of_ours_is_on_a_panel_or_has_an_alert() -> None:
         target["expr"].replace(RATE_INTERVAL, "5m") for panel in panels() for target in panel.get("targets", ())
     ]
     shown = set().union(*(asked_of(text).series for text in [*expressions, *(rule["expr"] for rule in RULES)]))
-    collectors = [collector for facts in daemon_facts.ALL for collector in facts.metrics]
+    collectors = [collector for entry in daemons.ALL for collector in collectors_of(entry)]
     unseen = {one.name for one in map(Measured.of, collectors) if not shown & one.series().keys()}
     assert unseen == {
         # For a look at one instance, by hand.

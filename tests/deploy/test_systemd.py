@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from clientmgr.base.settings import Settings, load_settings
-from clientmgr.local.processes.programs import DAEMONS, DASHBOARD, DEVICE_MAPPERS, ROLLBACK_S, own_commands
+from clientmgr.contracts import daemons
+from clientmgr.local.processes.programs import ROLLBACK_S, own_commands
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.deploy.files import ENVIRONMENT_FILES, ROOT, SERVICES, SYSTEMD, UNITS, environment_of, parse_unit
@@ -16,8 +17,8 @@ from tests.docs.links import anchors_of
 
 INSTALLED = "/opt/client-manager/.venv/bin/clientmgr"
 INSTANCES = {
-    "clientmgr@.service": (*DAEMONS, DASHBOARD.name),
-    "clientmgr-device-mapper@.service": tuple(command.arguments[-1] for command in DEVICE_MAPPERS),
+    "clientmgr@.service": tuple(one.name for one in daemons.started() if one.arguments == ("run", one.name)),
+    "clientmgr-device-mapper@.service": ("batch", "tx"),
 }
 HARDENED = {
     "NoNewPrivileges": "yes",

@@ -7,9 +7,11 @@ import pytest
 
 from clientmgr.base.settings import Settings
 from clientmgr.cli.run import app as run_app
+from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import own_commands
 from tests.docs.links import anchors_of, broken_links
-from tools.docs import DOCS, ROOT, daemon_facts, generated, messages
+from tools.docs import DOCS, ROOT, generated, messages
+from tools.docs.daemon_facts import publishes_to, reads_from
 from tools.docs.messages import Carried
 from tools.screenshots import SHOTS
 
@@ -39,26 +41,29 @@ def test_every_setting_is_documented() -> None:
 
 def test_every_daemon_has_a_page() -> None:
     commands = {command.name for command in run_app.registered_commands} | {"pubsub-gateway", "bridge"}
-    assert commands <= {facts.name for facts in daemon_facts.ALL}
-    for facts in daemon_facts.ALL:
-        headings = anchors_of(DOCS / "daemons" / f"{facts.name}.md")
-        assert headings == {facts.name, "when-something-fails", "scaling", "settings", "metrics"}, facts.name
+    assert commands <= {entry.name for entry in daemons.ALL}
+    for entry in daemons.ALL:
+        headings = anchors_of(DOCS / "daemons" / f"{entry.name}.md")
+        assert headings == {entry.name, "when-something-fails", "scaling", "settings", "metrics"}, entry.name
 
 
 def test_a_daemon_is_documented_with_settings_that_there_are() -> None:
-    for facts in daemon_facts.ALL:
-        named = {*facts.settings, facts.port_setting}
-        assert {name for name in named if name.lower() not in Settings.model_fields} == set(), facts.name
+    for entry in daemons.ALL:
+        named = {*entry.settings, entry.health_port_setting}
+        assert {name for name in named if name.lower() not in Settings.model_fields} == set(), entry.name
 
 
 def test_whatever_up_runs_is_documented() -> None:
     for command in own_commands():
-        assert daemon_facts.facts_of_program(command.name)
+        assert daemons.entry_of_process(command.name)
 
 
 def test_every_topic_that_a_daemon_knows_is_in_the_catalogue() -> None:
     of_daemons = {
-        topic for facts in daemon_facts.ALL if facts.on_loop for topic in [*facts.reads_from(), *facts.publishes_to()]
+        topic
+        for entry in daemons.ALL
+        if entry.judged_by == "unread messages"
+        for topic in [*reads_from(entry), *publishes_to(entry)]
     }
     assert of_daemons <= {carried.topic for carried in messages.ALL}
 

@@ -21,14 +21,14 @@ import pytest
 from google.cloud import pubsub_v1
 
 from clientmgr.base.settings import load_settings
+from clientmgr.contracts.daemons import entry_of_process
 from clientmgr.local.embedded.server import free_port, port_is_free
 from clientmgr.local.processes.programs import all_programs, own_commands
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
 from tests.cli.conftest import CLIENTMGR
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 from tests.waiting import eventually
-from tools.docs.daemon_facts import facts_of_program
-from tools.docs.metric_names import Measured
+from tools.docs.metric_names import Measured, collectors_of
 
 pytestmark = pytest.mark.server
 
@@ -201,7 +201,7 @@ def test_every_process_of_ours_serves_its_metrics_and_its_health(up: Up) -> None
         address = f"http://127.0.0.1:{up.metrics_port + number}"
         up.wait_until(lambda address=address: fetch(f"{address}/healthz") == "ok", f"{command.name} is healthy")  # type: ignore[misc]
         served = {line.split()[2] for line in fetch(f"{address}/metrics").splitlines() if line.startswith("# TYPE")}
-        promised = {Measured.of(collector).name for collector in facts_of_program(command.name).metrics}
+        promised = {Measured.of(collector).name for collector in collectors_of(entry_of_process(command.name))}
         assert promised <= served, f"{command.name} does not serve what its page says"
         assert ("clientmgr_audit_findings" in served) == (command.name == "pubsub-gateway"), "one tells of the whole"
 

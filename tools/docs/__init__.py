@@ -4,6 +4,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from clientmgr.contracts import daemons
+from clientmgr.contracts.daemon_entry import DaemonEntry
 from tools.docs import daemon_pages, filter_fields, message_catalogue, settings_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -18,11 +20,19 @@ def generated() -> dict[Path, str]:
         DOCS / "message_schemas.json": message_catalogue.render_schemas(),
         DOCS / "device_mapper.md": _with(DOCS / "device_mapper.md", filter_fields.blocks()),
         DOCS / "daemons.md": _with(DOCS / "daemons.md", daemon_pages.index_blocks()),
+        DOCS / "operating.md": _with(DOCS / "operating.md", daemon_pages.enable_block()),
     }
-    for daemon in daemon_pages.pages():
-        path = DOCS / "daemons" / f"{daemon.name}.md"
-        files[path] = _with(path, daemon_pages.page_blocks(daemon))
-    return files
+    return files | {page_of(entry): render_page(entry) for entry in daemons.ALL}
+
+
+def page_of(entry: DaemonEntry) -> Path:
+    return DOCS / "daemons" / f"{entry.name}.md"
+
+
+def render_page(entry: DaemonEntry) -> str:
+    """A daemon's page. A daemon without one gets a page to begin with."""
+    if_new = daemon_pages.NEW_PAGE.format(name=entry.name, help=entry.help)
+    return _with(page_of(entry), daemon_pages.page_blocks(entry), if_new=if_new)
 
 
 def write(tell: Callable[[str], object]) -> None:
@@ -33,9 +43,9 @@ def write(tell: Callable[[str], object]) -> None:
             tell(f"written: {path.relative_to(ROOT)}")
 
 
-def _with(path: Path, blocks: dict[str, str]) -> str:
+def _with(path: Path, blocks: dict[str, str], *, if_new: str = "") -> str:
     """The file with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`, anew."""
-    text = path.read_text(encoding="utf-8")
+    text = if_new if if_new and not path.exists() else path.read_text(encoding="utf-8")
     for name, content in blocks.items():
         begin, end = f"<!-- generated: {name} -->\n", "<!-- end -->"
         before, found, rest = text.partition(begin)

@@ -3,8 +3,10 @@
 import json
 from typing import Any, Final
 
+from clientmgr.contracts import daemons
 from streaming.live.records import Body, Payload
-from tools.docs import daemon_facts, messages
+from tools.docs import messages
+from tools.docs.daemon_facts import publishes_to, reads_from
 from tools.docs.markdown import anchor, code, fenced, table
 from tools.docs.message_schemas import rows, schema_of
 from tools.docs.messages import Carried
@@ -84,9 +86,9 @@ def _section(carried: Carried, publishers: list[str], readers: list[str]) -> str
 
 def _publishers() -> dict[str, list[str]]:
     found = {one.topic: [one.published_from_outside] for one in messages.ALL if one.published_from_outside}
-    for facts in daemon_facts.ALL:
-        for topic in facts.publishes_to():
-            found.setdefault(topic, []).append(_page(facts.name))
+    for entry in daemons.ALL:
+        for topic in publishes_to(entry):
+            found.setdefault(topic, []).append(_page(entry.name))
     for topic, asset in _from_dagster()[0].items():
         found.setdefault(topic, []).append(asset)
     return found
@@ -94,9 +96,9 @@ def _publishers() -> dict[str, list[str]]:
 
 def _readers() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
-    for facts in daemon_facts.ALL:
-        for topic in facts.reads_from():
-            found.setdefault(topic, []).append(_page(facts.name))
+    for entry in daemons.ALL:
+        for topic in reads_from(entry):
+            found.setdefault(topic, []).append(_page(entry.name))
     for topic, sensor in _from_dagster()[1].items():
         found.setdefault(topic, []).append(sensor)
     for one in messages.ALL:

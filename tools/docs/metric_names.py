@@ -1,46 +1,28 @@
 """What is measured, as Prometheus sees it: the names, kinds and labels of the metrics in the code."""
 
+import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from prometheus_client import Counter, Gauge, Histogram
 
-import clientmgr.broker.metrics as broker
-import clientmgr.operations.system_metrics as system
-import clientmgr.sending.metrics as device_mapper
-import clientmgr_dashboard.metrics as dashboard
-import streaming.live.broadcast.broadcast_metrics as broadcast
-import streaming.live.telemetry.telemetry_metrics as telemetry
+from clientmgr.contracts.daemon_entry import DaemonEntry
 
 Collector: TypeAlias = Counter | Gauge | Histogram
 
-CONSUMING: Final[Sequence[Collector]] = (
-    broker.CONSUMED,
-    broker.RETRIED,
-    broker.DEAD,
-    broker.BATCH_FAILURES,
-    broker.BATCH_MESSAGES,
-    broker.HANDLING_SECONDS,
-)
-PUBLISHING: Final[Sequence[Collector]] = (broker.PUBLISHED,)
-SUBSCRIPTIONS: Final[Sequence[Collector]] = (
-    broker.LAG_MESSAGES,
-    broker.LAG_SECONDS,
-    broker.WAITING_RETRIES,
-    broker.DEAD_LETTERS,
-)
+
+def collectors_of(entry: DaemonEntry) -> Sequence[Collector]:
+    """The metrics that a daemon serves, in the order in which the registry names them."""
+    return [collector for name in entry.metrics for collector in _named(name)]
 
 
-def _of(module: object) -> list[Collector]:
-    return [value for value in vars(module).values() if isinstance(value, Counter | Gauge | Histogram)]
-
-
-STANDING: Final[Sequence[Collector]] = _of(system)
-DEVICE_MAPPING: Final[Sequence[Collector]] = _of(device_mapper)
-BROADCASTING: Final[Sequence[Collector]] = _of(broadcast)
-TELEMETRY: Final[Sequence[Collector]] = _of(telemetry)
-DASHBOARD: Final[Sequence[Collector]] = _of(dashboard)
+def _named(name: str) -> list[Collector]:
+    """All metrics of a module, or the one called `module:NAME`."""
+    module, _, attribute = name.partition(":")
+    members = vars(importlib.import_module(module))
+    found = [members[attribute]] if attribute else list(members.values())
+    return [value for value in found if isinstance(value, Counter | Gauge | Histogram)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,21 +10,11 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings
+from clientmgr.contracts import daemons
 from clientmgr.local.processes.supervisor import Program, forward_console_line, forward_line
 from clientmgr.operations.dagster_addresses import DAGSTER_SCHEMA, dagster_database_url
 
 ROLLBACK_S = 3.0
-
-
-DAEMONS = (
-    "writer",
-    "republisher",
-    "push-token-status",
-    "contact-deletion",
-    "telemetry-writer",
-    "broadcast",
-)
-"""What `clientmgr run` runs, in the order of its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,15 +25,6 @@ class OwnCommand:
     arguments: tuple[str, ...]
 
 
-# A process each: a transactional message never waits for a batch.
-DEVICE_MAPPERS = tuple(
-    OwnCommand(f"device-mapper-{sending_type}", ("run", "device-mapper", "--type", sending_type))
-    for sending_type in ("batch", "tx")
-)
-
-DASHBOARD = OwnCommand("dashboard", ("run", "dashboard"))
-
-
 def all_programs(
     settings: Settings,
     *,
@@ -51,7 +32,7 @@ def all_programs(
     more: Sequence[OwnCommand] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[Program]:
-    """What runs besides the servers, in the order it is started; `environment` goes before ours."""
+    """All programs besides the servers, in the order of their start; `environment` goes before ours."""
     environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     own = [*own_commands(), *more]
     return [
@@ -61,10 +42,8 @@ def all_programs(
 
 
 def own_commands() -> list[OwnCommand]:
-    """What we ourselves bring to the system, in the order of its start and of its metrics' ports."""
-    # `up` tells where the gateway listens: a line of its own would be a stray one.
-    gateway = OwnCommand("pubsub-gateway", ("pubsub-gateway", "--quiet"))
-    return [gateway, *(OwnCommand(name, ("run", name)) for name in DAEMONS), *DEVICE_MAPPERS, DASHBOARD]
+    """Our own part of the system, in the order of its start and of its metrics' ports."""
+    return [OwnCommand(process.name, process.arguments) for process in daemons.started()]
 
 
 def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
@@ -82,6 +61,7 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
     """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    daemon, webserver = daemons.DAGSTER
     complete_environment = dagster_environment(settings, environment)
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
@@ -96,8 +76,8 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
             grace_seconds=settings.shutdown_timeout_s,
         )
         for name, module, arguments in [
-            ("dagster-daemon", "dagster._daemon", ["run"]),
-            ("dagster-webserver", "dagster_webserver", webserver_options),
+            (daemon.name, "dagster._daemon", ["run"]),
+            (webserver.name, "dagster_webserver", webserver_options),
         ]
     ]
 

@@ -14,6 +14,7 @@ from clientmgr.base.database import Database
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger, logs_as_json
 from clientmgr.base.settings import Settings
+from clientmgr.contracts import daemons
 from clientmgr.local.embedded.server import ensure_port_is_free, free_port, port_is_free
 from clientmgr.local.embedded.stack import EmbeddedStack
 from clientmgr.local.processes.programs import OwnCommand, all_programs, prepare_dagster_storage
@@ -24,7 +25,11 @@ from clientmgr.operations.migrations import migrate_database
 log = get_logger(__name__)
 
 UI_TIMEOUT_S = 180.0
-LISTENING_PORTS = ("dagster_port", "pubsub_gateway_port", "live_ws_port", "dashboard_port")
+LISTENING_PORTS = [
+    entry.listens.port_setting.lower()
+    for entry in (*daemons.DAGSTER, *daemons.ALL)
+    if entry.listens is not None and entry.starts == "always"
+]
 """Settings of the ports that our programs listen on."""
 
 

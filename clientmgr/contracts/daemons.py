@@ -1,0 +1,410 @@
+"""The registry of daemons: each one stated once. Command line, supervisor, health, documentation and deploy/ follow it.
+
+Their order is the order of their start, and of their metrics' ports: a new one goes behind the last that `up` starts.
+The code that runs a daemon is named, not imported: whoever runs it imports it. How to add one: docs/how_to.md.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from clientmgr.base.database import Role
+from clientmgr.contracts import topics
+from clientmgr.contracts.daemon_entry import (
+    DaemonEntry,
+    Deployment,
+    Listening,
+    Option,
+    Process,
+    StreamGroup,
+    Subscription,
+)
+
+SHARED_SETTINGS: Final = (
+    "DATABASE_URL",
+    "DATABASE_WRITER_URL",
+    "DATABASE_READER_URL",
+    "REDIS_URL",
+    "BROKER",
+    "DATA_DIR",
+    "METRICS_PORT",
+    "METRICS_HOST",
+    "SHUTDOWN_TIMEOUT_S",
+    "LOG_LEVEL",
+    "LOG_FORMAT",
+)
+"""What every daemon goes by."""
+
+TRANSPORT_SETTINGS: Final = (
+    "BROKER_TOTAL_PARTITIONS",
+    "BROKER_BATCH_SIZE",
+    "BROKER_MAX_MESSAGE_BYTES",
+    "BROKER_PUBLISH_TIMEOUT_MS",
+    "BROKER_RETENTION_HOURS",
+    "PUBSUB_PROJECT",
+    "PUBSUB_EMULATOR_HOST",
+    "PUBSUB_CREATE_MISSING",
+    "PUBSUB_ACK_DEADLINE_S",
+    "PUBSUB_MAX_OUTSTANDING_MESSAGES",
+    "PUBSUB_MAX_OUTSTANDING_BYTES",
+    "PUBSUB_DEAD_LETTER_TOPIC",
+    "PUBSUB_MAX_DELIVERY_ATTEMPTS",
+)
+"""What every daemon that has subscriptions goes by, besides: the transport that BROKER chooses reads them."""
+
+_ON_MESSAGES = ("BROKER_MAX_ATTEMPTS", "BROKER_WAIT_PERIOD_MS")
+_ON_EVENTS = ("WRITER_BATCH_SIZE", "WRITER_LOCK_TIMEOUT_MS")
+_ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID")
+_ON_DYNAMODB = (
+    "DYNAMODB_ENDPOINT",
+    "DYNAMODB_DEVICES_TABLE",
+    "DYNAMODB_CONCURRENCY",
+    "DYNAMODB_TIMEOUT_MS",
+    "DYNAMODB_PATIENCE_MS",
+)
+_BROADCASTING = (
+    "LIVE_WS_HOST",
+    "LIVE_WS_PORT",
+    "LIVE_AUTH",
+    "LIVE_TOKEN_KEY",
+    "LIVE_ALLOWED_ORIGINS",
+    "LIVE_BROADCAST_GROUP_PREFIX",
+    "LIVE_BROADCAST_BATCH_SIZE",
+    "LIVE_BROADCAST_BATCH_BLOCK_MS",
+    "LIVE_BROADCAST_TICK_MS",
+    "LIVE_IO_URING",
+    "LIVE_DEVICE_EVENT_REFRESH_MS",
+    "LIVE_WS_BACKPRESSURE_THRESHOLD_BYTES",
+    "LIVE_WS_STALL_TIMEOUT_MS",
+    "LIVE_WS_PING_INTERVAL_MS",
+    "LIVE_WS_MAX_CONNECTIONS",
+    "LIVE_WS_MAX_SUBSCRIPTIONS",
+    "LIVE_WS_MAX_FRAME_BYTES",
+    "LIVE_TOPICS_WARNING",
+    "DASHBOARD_URL",
+    "DASHBOARD_HOST",
+    "DASHBOARD_PORT",
+    "DASHBOARD_TLS_CERTIFICATE",
+)
+_WRITING_POSITIONS = (
+    "TELEMETRY_BATCH_SIZE",
+    "TELEMETRY_CLAIM_IDLE_MS",
+    "TELEMETRY_STREAM_KEEP_S",
+    "BROKER_MAX_ATTEMPTS",
+)
+
+_BROKER_METRICS = "clientmgr.broker.metrics"
+_CONSUMING = tuple(
+    f"{_BROKER_METRICS}:{name}"
+    for name in ("CONSUMED", "RETRIED", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
+)
+_PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
+_SUBSCRIPTIONS = tuple(
+    f"{_BROKER_METRICS}:{name}" for name in ("LAG_MESSAGES", "LAG_SECONDS", "WAITING_RETRIES", "DEAD_LETTERS")
+)
+_BROADCAST_METRICS = "streaming.live.broadcast.broadcast_metrics"
+_TELEMETRY_METRICS = "streaming.live.telemetry.telemetry_metrics"
+
+BURST: Final = Option(
+    "burst", ("--burst",), "Stop, with exit code 0, when there is nothing left to read.", default=False
+)
+
+DURABLE_GROUP: Final = "processor"
+"""The consumer group of the writers of positions."""
+_WEBSOCKET = Listening("LIVE_WS_HOST", "LIVE_WS_PORT", "websocket", health_path="/healthz", serves_metrics=True)
+_WRITERS_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM", DURABLE_GROUP)
+_OWN_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM")
+
+_BUSY = "250m", "256Mi", "1Gi"
+"""CPU, memory and the most memory of those that the hot paths run through."""
+
+
+def _on_topics(*names: str) -> tuple[Subscription, ...]:
+    return tuple(Subscription(name) for name in names)
+
+
+def device_mapper_process(of: topics.DeviceMapperTopics) -> Process:
+    """The device mapper of one type of traffic and one delivery group."""
+    return Process(
+        f"device-mapper-{of.sending_type}",
+        ("run", "device-mapper", "--type", of.sending_type),
+        reads=(Subscription(of.input, of.subscription),),
+        publishes=(*of.outputs.values(), topics.NOT_SENT, topics.DEVICE_MAPPER_ERRORS),
+        spelled_out=("--dg", of.delivery_group),
+    )
+
+
+ALL: tuple[DaemonEntry, ...] = (
+    DaemonEntry(
+        "pubsub-gateway",
+        "Google's Pub/Sub protocol on our log; retention; the metrics of the whole",
+        modules=("clientmgr.broker.gateway.server", "clientmgr.operations.maintenance"),
+        usage="clientmgr pubsub-gateway",
+        # Whoever starts it says where it listens: a line of its own would be a stray one.
+        arguments=("pubsub-gateway", "--quiet"),
+        reads_besides="what its clients subscribe to",
+        publishes_besides="what its clients publish",
+        roles=(Role.WRITER, Role.READER),
+        settings=(
+            "PUBSUB_GATEWAY_HOST",
+            "PUBSUB_GATEWAY_PORT",
+            "PUBSUB_PROJECT",
+            "BROKER_RETENTION_HOURS",
+            "BROKER_TOTAL_PARTITIONS",
+            "BROKER_PUBLISH_TIMEOUT_MS",
+            "BROKER_WAIT_PERIOD_MS",
+            "SYNC_TOLERANCE",
+        ),
+        metrics=(*_PUBLISHING, *_SUBSCRIPTIONS, "clientmgr.operations.system_metrics"),
+        listens=Listening("PUBSUB_GATEWAY_HOST", "PUBSUB_GATEWAY_PORT", "grpc"),
+        deployment=Deployment(
+            2,
+            "It also looks after retention and the metrics of the whole: keep one, also where nobody speaks Pub/Sub.",
+            memory_limit="1Gi",
+        ),
+    ),
+    DaemonEntry(
+        "writer",
+        "device events into tenants' tables",
+        "Write device events (client-manager.writer) to the tenants' tables.",
+        "streaming.writer:DAEMON.run",
+        options=(BURST,),
+        reads=_on_topics(topics.WRITER),
+        publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
+        roles=(Role.WRITER,),
+        settings=(*_ON_EVENTS, "WRITER_CONCURRENCY", *_ON_MESSAGES),
+        metrics=(*_CONSUMING, *_PUBLISHING),
+        judged_by="unread messages",
+        deployment=Deployment(
+            2, "Scale it with its lag: up to BROKER_TOTAL_PARTITIONS (16) replicas have something to do.", *_BUSY
+        ),
+    ),
+    DaemonEntry(
+        "republisher",
+        "tries again what the writer could not write",
+        "Try again what the writer could not write (client-manager.republisher), at most five times.",
+        "streaming.republisher:DAEMON.run",
+        options=(BURST,),
+        reads=_on_topics(topics.REPUBLISHER),
+        publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
+        roles=(Role.WRITER,),
+        settings=(*_ON_EVENTS, *_ON_MESSAGES),
+        metrics=(*_CONSUMING, *_PUBLISHING),
+        judged_by="unread messages",
+    ),
+    DaemonEntry(
+        "push-token-status",
+        "the providers' verdicts on push tokens",
+        "Apply the providers' verdicts on push tokens.",
+        "streaming.push_token_status:run",
+        options=(
+            Option("token_type", ("--type", "-t"), "Whose verdicts to read.", "both", ("push", "web", "both")),
+            BURST,
+        ),
+        reads=_on_topics(topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS),
+        roles=(Role.WRITER,),
+        settings=(
+            "PUSH_TOKEN_STATUS_BATCH_SIZE",
+            "PUSH_TOKEN_STATUS_WAIT_MS",
+            "WRITER_LOCK_TIMEOUT_MS",
+            *_ON_MESSAGES,
+        ),
+        metrics=_CONSUMING,
+        judged_by="unread messages",
+    ),
+    DaemonEntry(
+        "contact-deletion",
+        "deletes the devices of deleted contacts",
+        "Delete the devices of deleted contacts (client-manager.contact-deletion).",
+        "streaming.contact_deletion:DAEMON.run",
+        options=(BURST,),
+        reads=_on_topics(topics.CONTACT_DELETION),
+        publishes=(topics.CONTACT_DELETION_ERRORS,),
+        roles=(Role.WRITER,),
+        settings=("CONTACT_DELETION_BATCH_SIZE", "AUDIT_HASH_KEY", "WRITER_LOCK_TIMEOUT_MS", *_ON_MESSAGES),
+        metrics=(*_CONSUMING, *_PUBLISHING),
+        judged_by="unread messages",
+    ),
+    DaemonEntry(
+        "telemetry-writer",
+        "positions from the Redis stream into `live.positions`",
+        "Write every position of the telemetry stream to live.positions.",
+        "streaming.live.telemetry.writer:run_telemetry_writer",
+        options=(BURST,),
+        streams=(_WRITERS_GROUP,),
+        roles=(Role.WRITER,),
+        settings=(*_ON_STREAM, *_WRITING_POSITIONS, "TELEMETRY_RETENTION_DAYS"),
+        metrics=(_TELEMETRY_METRICS,),
+        judged_by="unread positions",
+        deployment=Deployment(
+            2, "Replicas share the stream. INSTANCE_ID stays unset: each start has a name of its own."
+        ),
+    ),
+    DaemonEntry(
+        "broadcast",
+        "positions from the Redis stream to WebSocket subscribers, and the page `/live`",
+        "Send positions from the telemetry stream to WebSocket subscribers; serve /live, /metrics and /healthz.",
+        "streaming.live.broadcast.server:run_broadcast",
+        streams=(_OWN_GROUP,),
+        roles=(Role.READER,),
+        settings=(*_ON_STREAM, *_BROADCASTING, "TELEMETRY_RETENTION_DAYS"),
+        metrics=(_BROADCAST_METRICS,),
+        listens=_WEBSOCKET,
+        judged_by="its answer",
+        deployment=Deployment(
+            2,
+            "Every replica sees every record; a viewer may connect to any. INSTANCE_ID stays unset.",
+            cpu="250m",
+            memory_limit="1Gi",
+        ),
+    ),
+    DaemonEntry(
+        "device-mapper",
+        "a message for contacts becomes messages for devices",
+        "Map personalised messages (sending-<batch|tx>-devicemapper-<dg>) to a message for each device.",
+        "streaming.device_mapper.mapper:run",
+        options=(
+            Option("sending_type", ("--type", "-t"), "Which traffic to map.", choices=("batch", "tx")),
+            Option("delivery_group", ("--dg",), "Of which delivery group.", "dg00"),
+            BURST,
+        ),
+        usage="clientmgr run device-mapper --type batch|tx --dg dg00",
+        # A process each: a transactional message never waits for a batch.
+        several=(
+            device_mapper_process(topics.DeviceMapperTopics("batch", "dg00")),
+            device_mapper_process(topics.DeviceMapperTopics("tx", "dg00")),
+        ),
+        roles=(Role.WRITER,),
+        settings=(
+            "CLIENT_FETCHER_FALLBACK_ENABLED",
+            "FLIPPER_REFRESH_MS",
+            "DEVICE_MAPPER_BATCHES",
+            "DEVICE_MAPPER_MESSAGES",
+            "DEVICE_MAPPER_POSTGRES_BATCHES",
+            "DEVICE_MAPPER_POSTGRES_MESSAGES",
+            *_ON_DYNAMODB,
+            "WRITER_LOCK_TIMEOUT_MS",
+            *_ON_MESSAGES,
+        ),
+        metrics=(*_CONSUMING, *_PUBLISHING, "clientmgr.sending.metrics"),
+        judged_by="unread messages",
+        deployment=Deployment(
+            2,
+            "One a delivery group and type of traffic: copy it for another group. Replicas share the partitions.",
+            *_BUSY,
+        ),
+    ),
+    DaemonEntry(
+        "dashboard",
+        "pages and an API for operators: is all well, and what to do about it",
+        "Serve the dashboard: what operators look at, and what they do about it. Loopback only unless users are set.",
+        "clientmgr_dashboard.server:run_dashboard",
+        reads_besides="the database; `/healthz` and metrics of the broadcast for its map",
+        publishes_besides="dead letters and error topics' messages that an operator replays, to where they came from",
+        roles=(Role.READER, Role.WRITER),
+        settings=(
+            "DASHBOARD_HOST",
+            "DASHBOARD_PORT",
+            "DASHBOARD_USERS_FILE",
+            "DASHBOARD_SESSION_KEY",
+            "DASHBOARD_SESSION_HOURS",
+            "DASHBOARD_TLS_CERTIFICATE",
+            "DASHBOARD_TLS_KEY",
+            "DASHBOARD_URL",
+            "LIVE_URL",
+            "LIVE_WS_HOST",
+            "LIVE_WS_PORT",
+            "LIVE_AUTH",
+            "LIVE_TOKEN_KEY",
+            "DAGSTER_URL",
+            "DAGSTER_HOST",
+            "DAGSTER_PORT",
+            "AUDIT_HASH_KEY",
+            "DAEMON_LATE_AFTER_S",
+            "SYNC_TOLERANCE",
+            "REDIS_TELEMETRY_STREAM",
+            "ORPHAN_EXCLUDED_CUSTOMERS",
+            "BROKER_PUBLISH_TIMEOUT_MS",
+            "BROKER_MAX_MESSAGE_BYTES",
+            "CLIENT_FETCHER_FALLBACK_ENABLED",
+            *_ON_DYNAMODB,
+        ),
+        metrics=("clientmgr_dashboard.metrics",),
+        listens=Listening("DASHBOARD_HOST", "DASHBOARD_PORT", "http"),
+        deployment=Deployment(
+            1,
+            "Put an ingress with TLS in front: the session's cookie is for HTTPS. Users are lines of "
+            "`clientmgr dashboard user`.",
+            cpu="250m",
+            memory_limit="1Gi",
+            is_spread=True,
+        ),
+    ),
+    DaemonEntry(
+        "live",
+        "broadcast and telemetry-writer in one process",
+        "Run broadcast and telemetry-writer in one process, stopped in that order.",
+        "streaming.live.combined:run_live",
+        streams=(_WRITERS_GROUP, _OWN_GROUP),
+        starts="by hand",
+        roles=(Role.READER, Role.WRITER),
+        settings=(*_ON_STREAM, *_BROADCASTING, *_WRITING_POSITIONS, "TELEMETRY_RETENTION_DAYS"),
+        metrics=(_BROADCAST_METRICS, _TELEMETRY_METRICS),
+        listens=_WEBSOCKET,
+    ),
+    DaemonEntry(
+        "bridge",
+        "Google Pub/Sub subscriptions copied into the log",
+        modules=("clientmgr.broker.bridge",),
+        usage="clientmgr bridge SUBSCRIPTION[=TOPIC]…",
+        arguments=("bridge", topics.ACTIVATE_CUSTOMER, topics.ACCOUNT_DELETION),
+        reads_besides="Google Pub/Sub subscriptions, as named",
+        publishes_besides="the log's topics of the same names",
+        starts="where needed",
+        roles=(Role.WRITER,),
+        settings=(
+            "PUBSUB_PROJECT",
+            "PUBSUB_EMULATOR_HOST",
+            "BROKER_TOTAL_PARTITIONS",
+            "BROKER_PUBLISH_TIMEOUT_MS",
+            "BROKER_RETENTION_HOURS",
+        ),
+        metrics=_PUBLISHING,
+        deployment=Deployment(
+            note="Only where customers publish to Google Pub/Sub: its arguments say which subscriptions are copied."
+        ),
+    ),
+)
+
+DAGSTER: Final = (
+    DaemonEntry("dagster-daemon", "sensors, schedules and the runs they ask for", arguments=("dagster", "daemon")),
+    DaemonEntry(
+        "dagster-webserver",
+        "Dagster's UI",
+        arguments=("dagster", "webserver"),
+        listens=Listening("DAGSTER_HOST", "DAGSTER_PORT", "ui", health_path="/server_info"),
+        judged_by="its answer",
+    ),
+)
+"""Programs that are not ours and run beside ours, once each: docs/dagster.md. They start first."""
+
+
+def started() -> Iterator[Process]:
+    """The processes of ours that make up the system, in the order of their start."""
+    for entry in ALL:
+        if entry.starts == "always":
+            yield from entry.processes
+
+
+def process(name: str) -> Process:
+    """A process by its name."""
+    for entry in ALL:
+        for one in entry.processes:
+            if one.name == name:
+                return one
+    raise LookupError(f"{name}: not in the registry of daemons, clientmgr/contracts/daemons.py")
+
+
+def entry_of_process(name: str) -> DaemonEntry:
+    """The daemon that a process belongs to."""
+    wanted = process(name)
+    return next(entry for entry in ALL if wanted in entry.processes)
