@@ -21,9 +21,10 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
-from clientmgr.broker.metrics import PUBLISHED
-from clientmgr.broker.postgres import topics
+from clientmgr.broker.message_checks import check_name
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.topic_administration import ensure_topic
 from clientmgr.broker.pubsub.client import PubSubClient, is_transient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
@@ -54,8 +55,8 @@ def parse_routes(names: Sequence[str]) -> dict[str, str]:
     routes: dict[str, str] = {}
     for name in names:
         subscription, _, topic = name.partition("=")
-        topics.check_name("subscription", subscription)
-        topics.check_name("topic", topic or subscription)
+        check_name("subscription", subscription)
+        check_name("topic", topic or subscription)
         if routes.setdefault(subscription, topic or subscription) != (topic or subscription):
             raise InvalidInputError("subscription", "one topic for each", name)
     if not routes:
@@ -98,7 +99,7 @@ async def _prepare(settings: Settings, database: Database, client: PubSubClient,
         raise MissingResourcesError(settings.pubsub_project, subscriptions=missing)
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         for subscription, topic in routes.items():
-            await topics.ensure_topic(connection, topic, total_partitions=settings.broker_total_partitions)
+            await ensure_topic(connection, topic, total_partitions=settings.broker_total_partitions)
             if settings.pubsub_emulator_host:
                 await _refuse_circle(connection, client.subscription_path(subscription), topic)
 

@@ -1,4 +1,4 @@
-"""Follows the log by offset, for people who look on: no group is made, nothing is locked, nobody is held up."""
+"""Tails the log by offset, for people who watch: it makes no group, locks nothing and delays nobody."""
 
 import asyncio
 import contextlib
@@ -45,7 +45,7 @@ async def list_topics(connection: AsyncConnection[Any], topic: str | None = None
         return await cursor.fetchall()
 
 
-async def follow(
+async def tail_topic(
     database: Database,
     topic: str,
     stop: asyncio.Event,

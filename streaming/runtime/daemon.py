@@ -15,7 +15,7 @@ from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
-from clientmgr.broker.metrics import expect_published
+from clientmgr.broker.message_metrics import expect_published
 from clientmgr.tenants.directory import TenantDirectory
 from streaming.runtime.failures import backoff_s
 

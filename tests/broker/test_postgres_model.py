@@ -26,7 +26,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.retention import trim
-from clientmgr.broker.postgres.topics import TopicNotDrainedError
+from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import number_of
 

@@ -10,12 +10,14 @@ from prometheus_client import REGISTRY
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError, PermanentError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Outcome, Retry
-from clientmgr.broker.postgres import retention, topics
+from clientmgr.broker.postgres import retention
+from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.lag import LagExport, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import last_offset, read_from
-from clientmgr.broker.postgres.topics import TopicNotDrainedError, drop_group, pass_offsets
+from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready
 
@@ -154,18 +156,18 @@ async def test_retries_and_dead_letters_outlive_the_trimming(
 
 
 async def test_a_reader_with_its_own_books_keeps_what_it_has_not_passed(
-    log_broker: PostgresBroker, database: Database, query: Query
+    log_broker: PostgresBroker, database: Database, settings_for: Callable[[Database], Settings]
 ) -> None:
     await log_broker.ensure_topic(TOPIC)
+    await log_broker.ensure_subscription(TOPIC, TOPIC)
     await log_broker.publish(TOPIC, messages(range(5)))
+    with CursorReader(database, settings_for(database), TOPIC) as reader:
+        reader.read("2", 10)
+        reader.read("1", 10)
+    assert await trim(database) == 2
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
-        await topics.ensure_group(connection, "gateway", TOPIC, from_start=True)
-        [(partition,)] = query("SELECT clientmgr.partition_of('1', 16)")
-        await pass_offsets(connection, "gateway", {partition: 3})
-        await pass_offsets(connection, "gateway", {partition: 2})
-        assert await trim(database) == 2
-        await drop_group(connection, "gateway")
-        assert await trim(database) == 3
+        await drop_group(connection, TOPIC)
+    assert await trim(database) == 3
 
 
 async def test_a_group_from_the_start_begins_at_the_oldest_message_kept(

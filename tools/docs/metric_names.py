@@ -6,7 +6,7 @@ from typing import Final, TypeAlias
 
 from prometheus_client import Counter, Gauge, Histogram
 
-import clientmgr.broker.metrics as broker
+import clientmgr.broker.message_metrics as broker
 import clientmgr.operations.system_metrics as system
 import clientmgr.sending.metrics as device_mapper
 import clientmgr_dashboard.metrics as dashboard

@@ -19,10 +19,10 @@ log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
 DEAD_LETTERS_EVERY_S = 2.0
-TIDY_EVERY_S = 15.0
+RETENTION_EVERY_S = 15.0
 
 
-class Housekeeping:
+class Maintenance:
     """Safe in any number of gateways at once: each step locks the subscription that it works on."""
 
     def __init__(self, pool: Pool, subscriptions: Subscriptions, dead_letters: DeadLetters) -> None:
@@ -32,23 +32,23 @@ class Housekeeping:
 
     async def run(self, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        tidy_at = clock() + TIDY_EVERY_S
+        retention_at = clock() + RETENTION_EVERY_S
         while not stop.is_set():
             await wait_any(DEAD_LETTERS_EVERY_S, stop)
             try:
                 await self.forward_dead_letters()
-                if clock() >= tidy_at:
-                    tidy_at = clock() + TIDY_EVERY_S
-                    await self.tidy()
+                if clock() >= retention_at:
+                    retention_at = clock() + RETENTION_EVERY_S
+                    await self.apply_retention()
             except (psycopg.OperationalError, PoolTimeout) as error:
-                log.warning("the database does not answer; housekeeping waits", error=str(error))
+                log.warning("the database does not answer; maintenance will try again", error=str(error))
 
     async def forward_dead_letters(self) -> None:
         await self._for_each("with_dead_letters", self._forward_dead_letters)
 
-    async def tidy(self) -> None:
+    async def apply_retention(self) -> None:
         """Drop what subscriptions keep no longer, and let the log's retention know how far each has come."""
-        await self._for_each("subscription_names", self._tidy)
+        await self._for_each("subscription_names", self._apply_retention)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["advance_retention_groups"])
@@ -56,10 +56,10 @@ class Housekeeping:
     async def _forward_dead_letters(self, name: str) -> None:
         await self._dead_letters.forward(await self._subscriptions.find(name))
 
-    async def _tidy(self, name: str) -> None:
+    async def _apply_retention(self, name: str) -> None:
         async with self._pool.connection() as connection:
             with not_found_when_gone(name):
-                await connection.execute(QUERIES["tidy"], {"name": name})
+                await connection.execute(QUERIES["apply_retention"], {"name": name})
 
     async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> None:
         """Do the work for each subscription that the query names. One that fails does not keep the others from it."""
@@ -71,7 +71,7 @@ class Housekeeping:
             except psycopg.OperationalError:
                 raise
             except psycopg.DatabaseError as error:
-                log.warning("housekeeping failed for a subscription", subscription=name, error=str(error))
+                log.warning("maintenance failed for a subscription", subscription=name, error=str(error))
 
     async def _names(self, query: str) -> list[str]:
         async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:

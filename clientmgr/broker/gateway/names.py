@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from clientmgr.broker.gateway.refusals import invalid_name
 
-DELETED_TOPIC = "_deleted-topic_"
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}"
 _TOPIC = re.compile(rf"projects/([^/\s]+)/topics/({_ID})")
 _SUBSCRIPTION = re.compile(rf"projects/([^/\s]+)/subscriptions/({_ID})")

@@ -17,7 +17,7 @@ from clientmgr.broker.interface import (
     MAX_ATTRIBUTES,
     Message,
 )
-from clientmgr.broker.metrics import PUBLISHED
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 

@@ -14,15 +14,15 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
 from clientmgr.broker.gateway.leases import Leases
-from clientmgr.broker.gateway.maintenance import Housekeeping
+from clientmgr.broker.gateway.maintenance import Maintenance
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import gateway_pool
+from clientmgr.broker.gateway.publisher_service import PublisherService
 from clientmgr.broker.gateway.publishing import Publishing
 from clientmgr.broker.gateway.rpc import Calls, UnaryCall
 from clientmgr.broker.gateway.streams import Streams
 from clientmgr.broker.gateway.subscriber import MessageCalls
 from clientmgr.broker.gateway.subscriptions import Subscriptions
-from clientmgr.broker.gateway.topics import PublisherService
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 log = get_logger(__name__)
@@ -71,7 +71,7 @@ class Gateway:
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
         self._publisher = PublisherService(self._pool, names, self._publishing, settings.broker_total_partitions)
         self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
-        self.housekeeping = Housekeeping(self._pool, self._subscriptions, self._dead_letters)
+        self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters)
         self._server: Any = None
         self._background: list[asyncio.Task[None]] = []
         self.port = 0
@@ -106,7 +106,7 @@ class Gateway:
         await self._server.start()
         self._background = [
             asyncio.create_task(self._wakeups.run(self._stop)),
-            asyncio.create_task(self.housekeeping.run(self._stop)),
+            asyncio.create_task(self.maintenance.run(self._stop)),
         ]
         return self
 

@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message, ReceivedMessage, check_attributes
-from clientmgr.broker.postgres.topics import check_messages
+from clientmgr.broker.message_checks import check_messages
 
 
 class PostgresBatch:

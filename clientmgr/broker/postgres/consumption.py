@@ -14,7 +14,7 @@ from psycopg.pq import TransactionStatus
 from clientmgr.base.errors import ErrorKind, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres.batch import PostgresBatch
 from clientmgr.broker.postgres.claim import Claim, Subscription
 from clientmgr.broker.postgres.settlement import Settlement

@@ -12,7 +12,7 @@ from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, Handled, TransactionEndedError, backoff_s
 from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
 from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
-from clientmgr.broker.postgres.topics import require_topics
+from clientmgr.broker.postgres.topic_administration import require_topics
 
 # More than 64 savepoints in a transaction no longer fit into a backend's shared cache, and every reader gets slow.
 GROUPS_A_COMMIT = 32

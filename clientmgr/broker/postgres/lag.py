@@ -9,7 +9,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.metrics import forget_lag, set_lag
+from clientmgr.broker.message_metrics import forget_lag, set_lag
 
 QUERIES = named_queries("broker/queries/lag.sql")
 

@@ -13,8 +13,9 @@ from clientmgr.base.errors import ErrorKind, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
-from clientmgr.broker.postgres import retention, topics
+from clientmgr.broker.message_checks import check_messages
+from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.postgres import retention, topic_administration
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s, wait_for_stop
@@ -45,16 +46,18 @@ class PostgresBroker:
 
     async def ensure_topic(self, topic: str) -> None:
         async with await self._connect() as connection:
-            await topics.ensure_topic(connection, topic, total_partitions=self._settings.broker_total_partitions)
+            await topic_administration.ensure_topic(
+                connection, topic, total_partitions=self._settings.broker_total_partitions
+            )
 
     async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
         async with await self._connect() as connection:
-            await topics.ensure_group(connection, subscription, topic, from_start=from_start)
+            await topic_administration.ensure_group(connection, subscription, topic, from_start=from_start)
 
     async def resize_topic(self, topic: str, total_partitions: int) -> None:
-        """See `topics.resize_topic`."""
+        """See `topic_administration.resize_topic`."""
         async with await self._connect() as connection:
-            await topics.resize_topic(connection, topic, total_partitions)
+            await topic_administration.resize_topic(connection, topic, total_partitions)
 
     async def trim(self) -> int:
         """Delete what every group has passed and the retention no longer keeps. Returns how many messages."""
@@ -64,7 +67,7 @@ class PostgresBroker:
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        topics.check_messages(topic, messages, self._settings.broker_max_message_bytes)
+        check_messages(topic, messages, self._settings.broker_max_message_bytes)
         if not messages:
             return
         if connection is not None:
@@ -109,7 +112,7 @@ class PostgresBroker:
         while not stop.is_set():
             try:
                 async with await self._connect() as connection:
-                    return await topics.find_subscription(connection, subscription)
+                    return await topic_administration.find_subscription(connection, subscription)
             except (psycopg.Error, OSError) as error:
                 if classify(error) is not ErrorKind.TRANSIENT:
                     raise

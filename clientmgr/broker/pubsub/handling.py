@@ -30,7 +30,7 @@ from clientmgr.broker.interface import (
     ReceivedMessage,
     Retry,
 )
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.postgres.batch import PostgresBatch
 from clientmgr.broker.postgres.consumption import TransactionEndedError
 from clientmgr.broker.pubsub import wire

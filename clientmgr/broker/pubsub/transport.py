@@ -21,7 +21,7 @@ from clientmgr.base.errors import TransientError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
 from clientmgr.broker.pubsub import wire
 from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient, is_transient
 from clientmgr.broker.pubsub.consumer import Consumer, FlowControl

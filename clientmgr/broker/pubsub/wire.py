@@ -9,7 +9,7 @@ from google.pubsub_v1 import types
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
-from clientmgr.broker.postgres.topics import check_message
+from clientmgr.broker.message_checks import check_message
 
 KEY_ATTRIBUTE = "cm-key"
 

@@ -28,7 +28,7 @@ WHERE s.dead_letter_topic IS NOT NULL;
 -- name: subscription_names
 SELECT name FROM clientmgr.gateway_subscriptions ORDER BY name;
 
--- name: tidy
+-- name: apply_retention
 SELECT clientmgr.gateway_tidy(%(name)s);
 
 -- name: forget_acknowledged
