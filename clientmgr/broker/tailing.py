@@ -12,8 +12,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import QUERIES as READING_QUERIES
 from clientmgr.broker.postgres.reading import LoggedMessage
@@ -82,12 +84,11 @@ async def tail_topic(
                             return
                         else:
                             await wakeups.sleep(topic_id, seen_news, wait_period_s)
-            except psycopg.OperationalError as error:
-                if burst:
+            except psycopg.Error as error:
+                if burst or not is_transient(error):
                     raise
                 log.warning("connection lost, trying again", topic=topic, error=str(error).strip())
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), RECONNECT_PAUSE_S)
+                await wait_for_stop(stop, RECONNECT_PAUSE_S)
 
 
 @contextlib.asynccontextmanager

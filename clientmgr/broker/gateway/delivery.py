@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
@@ -48,7 +48,7 @@ class Delivery:
         except Refusal:
             return  # the subscription is gone, and its leases with it
         except Exception as error:
-            if classify(error) is not ErrorKind.TRANSIENT:
+            if not is_transient(error):
                 raise
             log.warning("leases could not be released; they will expire", subscription=subscription, error=str(error))
 

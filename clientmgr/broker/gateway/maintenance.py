@@ -1,18 +1,20 @@
-"""What the gateway does unasked: dead letters of subscriptions nobody reads, expiry, progress for the log's trim."""
+"""What the gateway does without being called: it forwards dead letters of subscriptions that nobody reads, expires
+messages, and tells the log's retention how far subscriptions have come.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import PoolTimeout
 
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import Refusal, not_found_when_gone
-from clientmgr.broker.gateway.signals import wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 
 log = get_logger(__name__)
@@ -34,13 +36,15 @@ class Maintenance:
         clock = asyncio.get_running_loop().time
         retention_at = clock() + RETENTION_EVERY_S
         while not stop.is_set():
-            await wait_any(DEAD_LETTERS_EVERY_S, stop)
+            await wait_for_stop(stop, DEAD_LETTERS_EVERY_S)
             try:
                 await self.forward_dead_letters()
                 if clock() >= retention_at:
                     retention_at = clock() + RETENTION_EVERY_S
                     await self.apply_retention()
-            except (psycopg.OperationalError, PoolTimeout) as error:
+            except Exception as error:
+                if not is_transient(error):
+                    raise
                 log.warning("the database does not answer; maintenance will try again", error=str(error))
 
     async def forward_dead_letters(self) -> None:
@@ -68,9 +72,9 @@ class Maintenance:
                 await work(name)
             except Refusal:
                 continue  # deleted since
-            except psycopg.OperationalError:
-                raise
             except psycopg.DatabaseError as error:
+                if is_transient(error):
+                    raise
                 log.warning("maintenance failed for a subscription", subscription=name, error=str(error))
 
     async def _names(self, query: str) -> list[str]:

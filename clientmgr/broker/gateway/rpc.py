@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway import protos
 from clientmgr.broker.gateway.protos import Proto
@@ -102,7 +102,7 @@ def _refusing_handler(name: str) -> UnaryCall:
 async def _abort(context: Any, error: Exception, name: str) -> None:
     if isinstance(error, Refusal):
         await context.abort(error.code, error.message, error.trailing_metadata())
-    elif classify(error) is ErrorKind.TRANSIENT:
+    elif is_transient(error):
         # The clients' own retries see an outage of the database through.
         log.warning("the database does not answer", call=name, error=str(error))
         await context.abort(grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}")

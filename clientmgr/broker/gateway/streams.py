@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from clientmgr.base.errors import first_of
 from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, MIN_ACK_DEADLINE_S, SubscriptionRow
 from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
 from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
@@ -141,10 +142,7 @@ class _Stream:
         except BaseExceptionGroup as group:
             # One is all that can be told to the client.
             refusals = group.subgroup(Refusal)
-            error: BaseException = refusals or group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+            raise first_of(refusals or group) from None
 
     async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
         await self._apply(first)

@@ -13,28 +13,28 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from clientmgr.base.database import CONNECTION_LIFETIME_S
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
-from clientmgr.broker.postgres.claim import QUERIES, Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import (
-    Consumption,
-    Handled,
-    TransactionEndedError,
-    backoff_s,
-    reconnect_pause_s,
-    wait_for_stop,
-)
+from clientmgr.base.waiting import wait_for_stop
+from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.publish import append_to_topics
-from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
+from clientmgr.broker.postgres.settlement import send_advance, send_postpone, send_settlement
+from clientmgr.broker.settling import (
+    BURST_PATIENCE_S,
+    Handled,
+    Settlement,
+    TransactionEndedError,
+    pause_after_failure_s,
+)
 
 log = get_logger(__name__)
 
-# In burst mode: a retry that is due by then is waited for, a later one is left.
-BURST_PATIENCE_S = 1.0
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
+NOTHING: Handled[Record] = Handled(Settlement())
 
 
 class Consumer:
@@ -63,7 +63,7 @@ class Consumer:
                     return
             except Exception as error:
                 lost = connection is not None and connection.closed
-                if not lost and classify(error) is not ErrorKind.TRANSIENT:
+                if not lost and not is_transient(error):
                     raise
                 await self._pause(error)
             finally:
@@ -184,7 +184,7 @@ class Consumer:
     async def _handle_in_hand(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
         started = time.monotonic()
         try:
-            handled = await self._context.handle(connection, claim) if claim.records else Handled(Settlement(), {})
+            handled = await self._context.handle(connection, claim) if claim.records else NOTHING
             next_claim = await self._settle(connection, claim, handled)
         except TransactionEndedError:
             raise
@@ -195,13 +195,13 @@ class Consumer:
             self._context.count(handled, started)
         return next_claim
 
-    async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled) -> Claim | None:
-        delay_s = handled.settlement.shortest_delay_s()
+    async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled[Record]) -> Claim | None:
+        delay_s = handled.settlement.shortest_delay_s
         if delay_s is not None:
             self._next_look_at = min(self._next_look_at, time.monotonic() + delay_s)
         self._exhausted = self._took_the_last(claim)
         claim_next = not self._context.stop.is_set() and not self._exhausted and time.monotonic() < self._next_look_at
-        await handled.settlement.send(connection, self._subscription)
+        await send_settlement(connection, self._subscription, handled.settlement)
         await append_to_topics(connection, handled.publications, cut_off_ms=self._context.cut_off_ms)
         await send_advance(
             connection, self._subscription, claim, claim.last_offset + 1, "COMMIT; BEGIN" if claim_next else "COMMIT"
@@ -240,7 +240,7 @@ class Consumer:
             await take_apart(self._context, connection, claim)
 
     async def _postpone(self, connection: AsyncConnection[Any], claim: Claim) -> None:
-        await send_postpone(connection, self._subscription, claim, backoff_s(claim.failures))
+        await send_postpone(connection, self._subscription, claim, pause_after_failure_s(claim.failures + 1))
         self._failure_to_note = None
 
     @staticmethod

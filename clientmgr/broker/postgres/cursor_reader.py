@@ -15,8 +15,8 @@ from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
-from clientmgr.broker.postgres.settlement import as_text
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.settling import as_text
 
 
 class CursorReader:

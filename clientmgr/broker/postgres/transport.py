@@ -9,19 +9,21 @@ import psycopg
 from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.message_checks import check_messages
-from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres import retention, topic_administration
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
-from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s, wait_for_stop
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.wakeups import Wakeups
+from clientmgr.broker.settling import Ledger
 
 log = get_logger(__name__)
 
@@ -89,22 +91,23 @@ class PostgresBroker:
         found = await self._find_subscription(subscription, stop)
         if found is None:
             return ConsumeStats()
+        options = options or self._default_options()
         context = Consumption(
             found,
             handler,
-            options or self._default_options(),
+            options,
             stop,
             burst,
             self._connect,
             self.wakeups,
-            SubscriptionMetrics(found.topic, subscription),
+            Ledger.open(found.topic, subscription, options.max_attempts),
             self._settings.broker_max_message_bytes,
             self._cut_off_ms,
         )
         if not burst:
             self.wakeups.start()
         await _run_consumers(context)
-        return context.stats
+        return context.ledger.stats
 
     async def _find_subscription(self, subscription: str, stop: asyncio.Event) -> Subscription | None:
         """A server that is away comes back: a worker that starts before it waits, like one that was there already."""
@@ -114,7 +117,7 @@ class PostgresBroker:
                 async with await self._connect() as connection:
                     return await topic_administration.find_subscription(connection, subscription)
             except (psycopg.Error, OSError) as error:
-                if classify(error) is not ErrorKind.TRANSIENT:
+                if not is_transient(error):
                     raise
                 log.warning("no connection yet", subscription=subscription, error=str(error).strip())
                 await wait_for_stop(stop, reconnect_pause_s(failures))

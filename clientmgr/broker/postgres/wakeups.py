@@ -11,15 +11,11 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection
 
-from clientmgr.base.logs import get_logger
-
-log = get_logger(__name__)
+from clientmgr.base.notifications import listen
 
 CHANNEL = "event_channel"
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class Wakeups:
@@ -34,7 +30,10 @@ class Wakeups:
 
     def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._listen(), name="broker wake-ups")
+            self._task = asyncio.create_task(
+                listen(self._connect, CHANNEL, self._heard, listening=self._wake_everybody, lost=self._listening.clear),
+                name="broker wake-ups",
+            )
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -90,24 +89,11 @@ class Wakeups:
         while self._sleepers[topic_id]:
             self.wake_one(topic_id)
 
-    async def _listen(self) -> None:
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                async with await self._connect() as connection:
-                    await connection.execute(f"LISTEN {CHANNEL}")
-                    pause = FIRST_PAUSE_S
-                    self._listening.set()
-                    # What was published before the LISTEN, or while there was none, told nobody.
-                    for topic_id in list(self._sleepers):
-                        self.wake_all(topic_id)
-                    async for notification in connection.notifies():
-                        self._heard(notification.payload)
-            except (psycopg.Error, OSError) as error:
-                log.warning("not listening for new messages, polling meanwhile", error=str(error).strip())
-            self._listening.clear()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+    def _wake_everybody(self) -> None:
+        """Listening begins: nobody was notified of what was published before."""
+        self._listening.set()
+        for topic_id in list(self._sleepers):
+            self.wake_all(topic_id)
 
     def _heard(self, payload: str) -> None:
         if payload.isdecimal():

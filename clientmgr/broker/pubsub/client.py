@@ -17,7 +17,7 @@ from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.broker.pubsub.wire import Delivery, from_proto
@@ -29,8 +29,6 @@ EPOCH = datetime(1970, 1, 2, tzinfo=UTC)
 ACKS_A_REQUEST = 1000
 MAX_HOLD_S = 600
 
-# Besides what `clientmgr.errors` calls transient: a server that fails without a word, and a retry that ran out of time.
-_TRANSIENT_TOO = (exceptions.Unknown, exceptions.RetryError)
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -169,11 +167,6 @@ class PubSubClient:
                 timeout=CALL_TIMEOUT_S,
                 retry=self._retry if retry else None,
             )
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the server may answer later."""
-    return classify(error) is ErrorKind.TRANSIENT or isinstance(error, _TRANSIENT_TOO)
 
 
 def _channel(address: str) -> Any:

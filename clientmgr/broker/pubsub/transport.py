@@ -7,7 +7,6 @@ holds up nobody and `clientmgr dlq` shows both transports' dead.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -17,17 +16,19 @@ from google.pubsub_v1 import types
 from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import TransientError
+from clientmgr.base.errors import TransientError, first_of, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.message_metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.pubsub import wire
-from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient, is_transient
+from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient
 from clientmgr.broker.pubsub.consumer import Consumer, FlowControl
 from clientmgr.broker.pubsub.handling import Handling
 from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import MissingResourcesError, Resources
+from clientmgr.broker.settling import Ledger
 
 log = get_logger(__name__)
 
@@ -133,7 +134,7 @@ class PubSubBroker:
                 self._resources,
                 pool,
                 Records(subscription, topic),
-                SubscriptionMetrics(topic, subscription),
+                Ledger.open(topic, subscription, options.max_attempts),
                 found.ack_deadline_seconds,
                 self._settings.broker_max_message_bytes,
             )
@@ -146,8 +147,8 @@ class PubSubBroker:
             try:
                 await (consumer.run_burst() if burst else consumer.run())
             except BaseExceptionGroup as group:
-                raise _first(group) from group
-        return handling.stats
+                raise first_of(group) from group
+        return handling.ledger.stats
 
     async def _find(self, subscription: str, stop: asyncio.Event | None) -> types.Subscription | None:
         """The subscription. A worker that starts before the server waits for it, until `stop`; a burst does not."""
@@ -158,8 +159,7 @@ class PubSubBroker:
                 if stop is None or not is_transient(error):
                     raise _translated(error) from error
                 log.warning("Pub/Sub does not answer yet", subscription=subscription, error=str(error))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), PAUSE_S)
+                await wait_for_stop(stop, PAUSE_S)
                 continue
             if found is None:
                 raise MissingResourcesError(self._settings.pubsub_project, subscriptions=[subscription])
@@ -170,11 +170,3 @@ class PubSubBroker:
 def _translated(error: Exception) -> Exception:
     """Google's errors that may pass, as one of ours; others stay what they are."""
     return PubSubUnavailableError(f"Pub/Sub does not answer: {error}") if is_transient(error) else error
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """One loop's failure ends the others: the first is the one that tells."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
