@@ -8,12 +8,13 @@ import time
 import zlib
 from collections.abc import Sequence
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import is_permanent
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage, Retry
 from clientmgr.contracts import topics
 from streaming.event_writing import EventWriting
 from streaming.runtime.daemon import Daemon, Services, Source
-from streaming.runtime.failures import backoff_s, error_attributes, pass_on
+from streaming.runtime.failures import error_attributes, pass_on
 
 MOST_RETRIES = 5
 

@@ -14,7 +14,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis, wait_for_stop
+from clientmgr.base.waiting import wait_for_stop
+from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
 
 log = get_logger(__name__)
 

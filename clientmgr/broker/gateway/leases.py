@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.gateway.batcher import Batcher
+from clientmgr.broker.batcher import Batcher
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import invalid, not_found_when_gone

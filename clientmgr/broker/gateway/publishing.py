@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.gateway.batcher import Batcher
+from clientmgr.broker.batcher import Batcher
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Proto

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import redis
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.live.redis_stream import (
@@ -18,7 +19,6 @@ from clientmgr.live.redis_stream import (
 )
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.stream_tail import follow
-from streaming.runtime.failures import backoff_s
 
 log = get_logger(__name__)
 

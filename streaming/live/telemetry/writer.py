@@ -13,6 +13,7 @@ from psycopg import Error
 from psycopg_pool import PoolTimeout
 
 from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ErrorKind, blames_the_database, classify
 from clientmgr.base.logs import configure_logging, get_logger
@@ -33,7 +34,6 @@ from clientmgr.live.redis_stream import (
 from streaming.live.telemetry.maintenance import StreamUpkeep
 from streaming.live.telemetry.metrics import CLAIMED, DUPLICATES, READ, REJECTED, STREAM_LOST, WRITTEN
 from streaming.live.telemetry.store import PositionStore, Written
-from streaming.runtime.failures import backoff_s
 
 log = get_logger(__name__)
 
