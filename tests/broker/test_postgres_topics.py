@@ -17,7 +17,7 @@ from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.lag import LagExport, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import last_offset, read_from
-from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, drop_group
+from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, drop_group, resize_topic
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready
 
@@ -30,6 +30,11 @@ ROWS = "SELECT array_agg(c_offset ORDER BY c_offset) FROM clientmgr.outbox_messa
 async def trim(database: Database, hours: float = 0.0, rows_a_transaction: int = 2) -> int:
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         return await retention.trim(connection, retention_hours=hours, rows_a_transaction=rows_a_transaction)
+
+
+async def resize(database: Database, total_partitions: int) -> None:
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        await resize_topic(connection, TOPIC, total_partitions)
 
 
 @pytest.mark.parametrize("name", ["ab", "1abc", "with space", "x" * 256, "semi;colon", ""])
@@ -60,23 +65,25 @@ async def test_a_subscription_to_a_missing_topic_is_refused_by_its_name(log_brok
         await log_broker.ensure_subscription(SUBSCRIPTION, "no-such-topic")
 
 
-async def test_resizing_is_refused_while_a_group_has_something_to_read(log_broker: PostgresBroker) -> None:
+async def test_resizing_is_refused_while_a_group_has_something_to_read(
+    log_broker: PostgresBroker, database: Database
+) -> None:
     await ready(log_broker)
     await log_broker.ensure_subscription("slow-reader", TOPIC)
     await log_broker.publish(TOPIC, [message(1)])
     await drain(log_broker)
     with pytest.raises(TopicNotDrainedError, match="slow-reader must first read it"):
-        await log_broker.resize_topic(TOPIC, 4)
+        await resize(database, 4)
 
 
-async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: PostgresBroker) -> None:
+async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: PostgresBroker, database: Database) -> None:
     await ready(log_broker)
     await log_broker.publish(TOPIC, [message(1)])
     refusals: list[str] = []
 
     async def resize_meanwhile(_: Batch) -> None:
         with pytest.raises(TopicNotDrainedError) as refusal:
-            await log_broker.resize_topic(TOPIC, 4)
+            await resize(database, 4)
         refusals.append(str(refusal.value))
 
     await log_broker.consume(SUBSCRIPTION, resize_meanwhile, burst=True)
@@ -86,14 +93,14 @@ async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: Postgres
 
 @pytest.mark.parametrize("total", [3, 64])
 async def test_a_drained_topic_is_resized_without_loss_or_reordering(
-    log_broker: PostgresBroker, query: Query, total: int
+    log_broker: PostgresBroker, database: Database, query: Query, total: int
 ) -> None:
     await ready(log_broker)
     for n in range(30):
         await log_broker.publish(TOPIC, [message(n, tenant=str(n % 10))])
     await drain(log_broker)
 
-    await log_broker.resize_topic(TOPIC, total)
+    await resize(database, total)
 
     for n in range(30, 60):
         await log_broker.publish(TOPIC, [message(n, tenant=str(n % 10))])

@@ -14,7 +14,8 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.lag import subscription_lag
-from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.postgres.retention import trim
+from clientmgr.broker.postgres.topic_administration import resize_topic
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
 from tests.broker.recording import until
@@ -64,8 +65,8 @@ async def published(client: PubSubClient, *bodies: bytes) -> None:
 
 
 async def trimmed(database: Database, settings: Settings) -> int:
-    async with PostgresBroker(database, settings) as broker:
-        return await broker.trim()
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        return await trim(connection, retention_hours=settings.broker_retention_hours)
 
 
 async def test_the_log_keeps_what_a_subscription_has_not_acknowledged(
@@ -115,8 +116,8 @@ async def test_a_topic_that_keeps_acknowledged_messages_can_be_resized_and_keeps
     await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
     await gateway.maintenance.apply_retention()
     for partitions in (32, 4):
-        async with PostgresBroker(database, settings) as broker:
-            await broker.resize_topic(NAME, partitions)
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            await resize_topic(connection, NAME, partitions)
         assert await trimmed(database, settings) == 0
     await client.seek_to_start(NAME)
     assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"1", b"2"]

@@ -16,7 +16,7 @@ from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
 from clientmgr.broker.message_checks import check_messages
 from clientmgr.broker.message_metrics import PUBLISHED
-from clientmgr.broker.postgres import retention, topic_administration
+from clientmgr.broker.postgres import topic_administration
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
@@ -55,16 +55,6 @@ class PostgresBroker:
     async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
         async with await self._connect() as connection:
             await topic_administration.ensure_group(connection, subscription, topic, from_start=from_start)
-
-    async def resize_topic(self, topic: str, total_partitions: int) -> None:
-        """See `topic_administration.resize_topic`."""
-        async with await self._connect() as connection:
-            await topic_administration.resize_topic(connection, topic, total_partitions)
-
-    async def trim(self) -> int:
-        """Delete what every group has passed and the retention no longer keeps. Returns how many messages."""
-        async with await self._connect() as connection:
-            return await retention.trim(connection, retention_hours=self._settings.broker_retention_hours)
 
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None

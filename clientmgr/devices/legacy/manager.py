@@ -60,13 +60,6 @@ class DeviceManager:
         self._pace = Pace()
         self._kept = KeptAnswers(seconds=KEPT_S, most=MOST_KEPT)
 
-    async def find_by_contact_key(
-        self, customer_id: CustomerId, application_code: str, contact_id: int
-    ) -> list[ContactDevice]:
-        """The devices of one contact in an application, in the order of their client ids."""
-        found = await self.find_by_contact_keys(customer_id, application_code, [contact_id])
-        return found.get(contact_id, [])
-
     async def find_by_contact_keys(
         self, customer_id: CustomerId, application_code: str, contact_ids: Collection[int]
     ) -> DevicesByContact:
