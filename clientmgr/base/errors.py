@@ -50,7 +50,7 @@ class ErrorKind(enum.Enum):
     """The same work can never succeed."""
 
     UNFORESEEN = "unforeseen"
-    """Nobody thought of it: counts as transient until its attempts run out."""
+    """Not foreseen: counts as transient until its attempts run out."""
 
 
 class ClientManagerError(Exception):
@@ -91,7 +91,7 @@ class TenantUnavailableError(TransientError):
 
 
 class ThrottledError(TransientError):
-    """A store was asked for more than it gives in the time that there was."""
+    """A store throttled us for longer than we could wait."""
 
 
 class UnknownTenantError(PermanentError):
@@ -131,7 +131,7 @@ def is_transient(error: BaseException) -> bool:
 
 
 def blames_the_database(error: BaseException) -> bool:
-    """Whether any other work would fail there as well: a table or a right is missing, a disk is broken."""
+    """Whether any other work would fail there too: a table or a permission is missing, a disk is broken."""
     sqlstate = getattr(error, "sqlstate", None)
     return isinstance(sqlstate, str) and sqlstate[:2] in DATABASE_AT_FAULT_SQLSTATE_CLASSES
 
@@ -145,7 +145,7 @@ def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
 
 
 def is_throttling(error: BaseException) -> bool:
-    """Whether AWS said that it is asked too much at once: the same succeeds when it is asked more slowly."""
+    """Whether AWS throttles us: the same request succeeds when we ask more slowly."""
     return _aws_code(error) in THROTTLING_AWS_CODES
 
 
@@ -181,7 +181,7 @@ def _is_asked_to_come_back(error: BaseException) -> bool:
         status = error.code()  # type: ignore[attr-defined]  # how grpc.RpcError states it
     if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
         return True
-    # What stands between us and AWS has no codes of AWS's, only a status.
+    # A proxy between us and AWS has no AWS code, only an HTTP status.
     http_status = _aws_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return _aws_code(error) in TRANSIENT_AWS_CODES or bool(http_status >= 500)
 

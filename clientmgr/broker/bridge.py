@@ -1,5 +1,7 @@
-"""Copies Pub/Sub subscriptions into topics of the PostgreSQL log, where Dagster's sensors read: bytes and attributes as
-they are, acknowledged after the commit, and each message once: its id is remembered in the same transaction.
+"""Copies Pub/Sub subscriptions into topics of the PostgreSQL log, where Dagster's sensors read.
+
+Bytes and attributes stay as they are. A message is acknowledged after the commit and copied once: its id is remembered
+in the same transaction.
 """
 
 import asyncio
@@ -40,7 +42,7 @@ BURST_QUIET_S = 1.0
 LOOK_AGAIN_S = 0.05
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 FORGET_EVERY_S = 3600.0
-# Longer than Pub/Sub keeps a message by default: after that it can't come again.
+# Longer than Pub/Sub keeps a message by default: after that it can't be delivered again.
 REMEMBER_AT_LEAST = timedelta(days=8)
 
 
@@ -153,7 +155,7 @@ class _Copy:
                     if not is_transient(error):
                         raise
                     failures += 1
-                    log.warning("copying again soon", subscription=self._subscription, error=str(error))
+                    log.warning("copying failed, trying again soon", subscription=self._subscription, error=str(error))
                     await self._disconnect()
                     await wait_for_stop(
                         stop, backoff_s(failures, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, draw=1.0)
@@ -167,7 +169,7 @@ class _Copy:
             if now
             else self._client.pull(self._subscription, self._topic, PULL_AT_MOST, PULL_WAIT_S)
         )
-        # A pull that is called off: the server delivers what it took for it again.
+        # If the pull is cancelled, the server delivers its messages again.
         return await unless_stopped(stop, call) or []
 
     async def _copy(self, deliveries: Sequence[Delivery]) -> None:
@@ -233,5 +235,5 @@ def _customer_in(data: bytes) -> str:
     try:
         return storable(str(_DECODER.decode(data).customer_id))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # RecursionError: nested too deeply to be read. Anybody may publish such a message, so it must not stop us.
+        # RecursionError: nested too deeply. Anybody may publish such a message, so it must not stop us.
         return ""

@@ -1,4 +1,4 @@
-"""What both transports refuse to publish or to make: names and messages that the other one could not carry."""
+"""Names and messages that both transports refuse, because at least one of them could not carry them."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ def check_name(what: str, name: str) -> None:
 
 
 def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
-    """What both transports refuse, and what a text column can't hold."""
+    """Refuse what either transport refuses, and what a text column can't hold."""
     check_publishable(topic, message, max_bytes, encoded_here=encoded_here)
     for field, value in (("tenant", message.tenant), ("key", message.key)):
         if not value or (value.isascii() and value.isalnum() and len(value) <= MAX_KEY_BYTES):
@@ -32,7 +32,7 @@ def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here:
 
 
 def check_messages(topic: str, messages: Sequence[Message], max_bytes: int, *, encoded_here: bool = False) -> None:
-    """`check_message` for each. A look at all together passes nearly all whose JSON nobody needs to look at."""
+    """`check_message` for each. For messages whose JSON needs no check, one look at all of them usually suffices."""
     if encoded_here and messages and _are_harmless(messages, max_bytes):
         return
     for message in messages:

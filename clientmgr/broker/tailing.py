@@ -58,7 +58,7 @@ async def tail_topic(
 ) -> AsyncGenerator[Sequence[LoggedMessage], None]:
     """Messages of `topic` as they come, some at a time, until `stop` is set; in burst mode until the end is reached.
 
-    A server that goes away meanwhile is waited for: the cursor is ours.
+    If the server goes away meanwhile, it waits and goes on where it was.
     """
 
     async def connect() -> AsyncConnection[Any]:

@@ -13,7 +13,7 @@ def pass_on(
     try:
         batch.forward(topic, message, attributes)
     except InvalidInputError:
-        # It came with as many attributes as a message may have: there is no room to say what was wrong with it.
+        # It already has as many attributes as a message may have: there is no room for the error.
         return Dead(str(error), type(error).__name__)
     return Done()
 

@@ -51,7 +51,7 @@ class Maintenance:
         await self._for_each("with_dead_letters", self._forward_dead_letters)
 
     async def apply_retention(self) -> None:
-        """Drop what subscriptions keep no longer, and let the log's retention know how far each has come."""
+        """Drop what subscriptions no longer keep, and record for the log's retention how far each has come."""
         await self._for_each("subscription_names", self._apply_retention)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
@@ -66,12 +66,12 @@ class Maintenance:
                 await connection.execute(QUERIES["apply_retention"], {"name": name})
 
     async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> None:
-        """Do the work for each subscription that the query names. One that fails does not keep the others from it."""
+        """Do the work for each subscription that the query names. A failure does not stop the others."""
         for name in await self._names(query):
             try:
                 await work(name)
             except Refusal:
-                continue  # deleted since
+                continue  # deleted meanwhile
             except psycopg.DatabaseError as error:
                 if is_transient(error):
                     raise

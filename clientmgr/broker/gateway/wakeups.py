@@ -1,6 +1,6 @@
-"""Who waits for messages of which subscription, and how they learn of them: notifications first, a look now and then.
+"""Wakes the readers of a subscription when it may have messages: on notifications, and by polling now and then.
 
-One connection listens and one query asks for all readers of the process, so idle readers cost next to nothing.
+One connection listens and one query polls for all readers of the process, so idle readers cost next to nothing.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from clientmgr.broker.postgres.wakeups import CHANNEL
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
-# What is due may still wait for another of its ordering key: a look is not to wake its readers all the time.
+# A due message may have to wait for another of its ordering key: don't wake its readers at every look.
 AGAIN_S = 0.25
 
 
@@ -66,11 +66,11 @@ class Wakeups:
             signal.notify()
 
     def look_now(self) -> None:
-        """Some message's time has changed, or somebody began to wait: see when the next is due."""
+        """A message's due time has changed, or somebody began to wait: find out when the next is due."""
         self._look_now.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Listen and look until `stop`, over any outage of the database."""
+        """Listen and look until `stop`, through any outage of the database."""
         listening = asyncio.create_task(listen(self._connect, CHANNEL, self._heard, listening=self.look_now))
         try:
             await self._look(stop)

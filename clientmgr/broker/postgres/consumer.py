@@ -1,4 +1,4 @@
-"""One consumer: a connection, a batch in hand, and the loop that claims, handles and settles until it is told to stop.
+"""One consumer: a connection, a batch in hand, and the loop that claims, handles and settles until it has to stop.
 
 Claim, handler, published messages and offset are one transaction: whatever happens to us, all of it or nothing did.
 """
@@ -38,7 +38,7 @@ NOTHING: Handled[Record] = Handled(Settlement())
 
 
 class Consumer:
-    """Run it once with `run()`. It only ever raises for what no retry can mend, like a missing table."""
+    """Run it once with `run()`. It raises only for what no retry can mend, like a missing table."""
 
     def __init__(self, context: Consumption) -> None:
         self._context = context
@@ -93,7 +93,7 @@ class Consumer:
         return True
 
     async def _find_work(self, connection: AsyncConnection[Any]) -> Claim | None:
-        """The next claim, waiting for it if need be. None: we are to stop, or in burst mode there is nothing left."""
+        """The next claim; waits for it if need be. None: we have to stop, or in burst mode nothing is left."""
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while not self._context.stop.is_set():
             if self._exhausted:
@@ -112,8 +112,8 @@ class Consumer:
             await connection.execute("ROLLBACK")
             if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
                 return None
-            # What woke us may have come to a partition that another of us has claimed just before: it is to look again.
-            # Has it let go of it meanwhile, without seeing that, we are.
+            # What woke us may have come to a partition that another of us has just claimed: that one has to look again.
+            # If it has let the partition go meanwhile without seeing the message, we have to.
             if others <= self._context.awake:
                 self._exhausted = True
                 if others:
@@ -121,7 +121,7 @@ class Consumer:
         return None
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
-        """Put due retries back into the log. Returns in how many seconds more will be due."""
+        """Put due retries back into the log. Returns the seconds until more are due."""
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
         cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
         await cursors[0].execute(
@@ -154,8 +154,8 @@ class Consumer:
     async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:
         """Give the batch time to fill up. The partition is ours already; looking again shows what has come since.
 
-        Counted from when its first message was published: while one partition is waited for the others' time runs too,
-        or sixteen of them would take sixteen waits.
+        The time counts from when its first message was published: while we wait for one partition the others' time runs
+        too. Otherwise sixteen partitions would take sixteen waits.
         """
         linger_s = self._options.linger_ms / 1000
         waited_s = time.time() - claim.messages[0].published_at.timestamp() if claim.records else linger_s
@@ -171,7 +171,7 @@ class Consumer:
         return claim
 
     async def _handle(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
-        """Handle and settle one claim. Returns the next one, if there is, which came with the answer to the COMMIT."""
+        """Handle and settle one claim. Returns the next one, if any, which came with the answer to the COMMIT."""
         in_hand = self._context.in_hand
         in_hand.add(claim.partition_id)
         try:
@@ -208,7 +208,7 @@ class Consumer:
         )
         if not claim_next:
             return None
-        self._context.in_hand.discard(claim.partition_id)  # the next look is needed to see what has come to it
+        self._context.in_hand.discard(claim.partition_id)  # so that the next look sees what has come to it
         cursor = await self._send_claim(connection)
         next_claim = await read_claim(cursor, self._subscription.topic)
         if next_claim is None:
@@ -248,7 +248,7 @@ class Consumer:
         try:
             await connection.rollback()
         except psycopg.Error:
-            # It may be half-way through anything: end it, the server then rolls back by itself.
+            # Its state is unknown: close it, and the server rolls back by itself.
             await connection.close()
             raise
 

@@ -32,9 +32,9 @@ class Consumption:
     max_message_bytes: int
     cut_off_ms: int | None
     in_hand: set[int] = field(default_factory=set)
-    """The partitions that a loop of this call has claimed. It looks at them again by itself."""
+    """The partitions that loops of this call have claimed. Each loop looks at its own again."""
     awake: set[object] = field(default_factory=set)
-    """The loops of this call that are looking for messages or at some; the others sleep, or have no connection."""
+    """The loops of this call that look for messages or handle some; the others sleep or have no connection."""
 
     async def handle(self, connection: AsyncConnection[Any], claim: Claim) -> Handled[Record]:
         """Call the handler inside the connection's transaction and check what it answers."""

@@ -23,7 +23,7 @@ from clientmgr.broker.settling import (
 
 
 async def take_apart(context: Consumption, connection: AsyncConnection[Any], failed: Claim) -> None:
-    """Handle the groups of `failed` one by one. The connection has no transaction open, before and after."""
+    """Handle the groups of `failed` one by one. No transaction is open before or after."""
     more = True
     while more:
         await connection.execute("BEGIN")
@@ -35,7 +35,7 @@ async def take_apart(context: Consumption, connection: AsyncConnection[Any], fai
         )
         claim = await read_claim(cursor, context.subscription.topic)
         if claim is None or claim.first_offset > failed.last_offset:
-            # Somebody else was quicker, and has taken it from here.
+            # Another consumer was quicker and goes on from here.
             await connection.execute("ROLLBACK")
             return
         more = await _handle_some_groups(context, connection, claim)
@@ -76,11 +76,11 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
 
 
 async def _handle_group(context: Consumption, connection: AsyncConnection[Any], group: Claim) -> Handled[Record] | None:
-    """None: the group may succeed later. Whatever a failed handler did in the database is undone."""
+    """None: the group may succeed later. What a failed handler did in the database is undone."""
     await connection.execute("SAVEPOINT transaction_group")
     try:
         handled = await context.handle(connection, group)
-        # A deferred constraint would speak up only at COMMIT, and would take the other groups with it.
+        # A deferred constraint would fail only at COMMIT, and would take the other groups with it.
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         await require_topics(connection, list(handled.publications))
         await connection.execute("RELEASE SAVEPOINT transaction_group")

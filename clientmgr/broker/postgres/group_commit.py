@@ -1,4 +1,4 @@
-"""Publishing without a transaction of the caller's: all who publish while a commit is under way share the next one."""
+"""Publishing outside a caller's transaction: everyone who publishes during one commit shares the next one."""
 
 import contextlib
 import time
@@ -14,7 +14,7 @@ from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
 
 MOST_MESSAGES_A_COMMIT = 10_000
-# A connection that was idle for longer may have died unnoticed: ask it before trusting it with messages.
+# A connection that was idle for longer may have died unnoticed: test it before trusting it with messages.
 TRUSTED_FOR_S = 1.0
 
 _Publication: TypeAlias = tuple[str, Sequence[Message]]

@@ -29,10 +29,10 @@ async def send_advance(
     new_offset: int,
     then: LiteralString = "",
 ) -> None:
-    """Record that all before `new_offset` is settled. Fails, and the transaction with it, if the claim is lost.
+    """Record that everything before `new_offset` is settled. Fails, and the transaction with it, if the claim is lost.
 
-    `then`: statements to follow, like `COMMIT`. All go in one message: written as text for that, because psycopg's
-    pipeline takes three times the processor time. The first that fails takes those after it along.
+    `then`: statements to follow, like `COMMIT`. All go in one message. They are text because psycopg's pipeline takes
+    three times the processor time. When one fails, those after it are not executed.
     """
     place = (subscription.topic_id, claim.partition_id, claim.first_offset, new_offset)
     advance = f"SELECT clientmgr.advance_offset({quoted(subscription.group_id)}, {', '.join(map(str, place))})"

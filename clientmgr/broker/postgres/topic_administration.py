@@ -1,4 +1,6 @@
-"""Topics and the groups that read them: names, making, resizing, removing. Rare work, each in its own transaction."""
+"""Creating, resizing and removing topics and the groups that read them. All of it is rare and runs in its own
+transaction.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +19,7 @@ QUERIES = named_queries("broker/queries/topics.sql")
 
 
 class UnknownSubscriptionError(PermanentError):
-    """Nobody made this subscription."""
+    """No such subscription exists."""
 
     def __init__(self, subscription: str) -> None:
         super().__init__(f"subscription {subscription} does not exist: make it with ensure_subscription first")
@@ -32,13 +34,13 @@ class TopicNotDrainedError(TransientError):
 
 async def ensure_topic(connection: AsyncConnection[Any], topic: str, *, total_partitions: int) -> None:
     check_name("topic", topic)
-    # Looked up first: an INSERT that conflicts uses up an id, and every start of every daemon comes through here.
+    # Look first: an INSERT that conflicts uses up an id, and every daemon comes through here when it starts.
     if not await _rows(connection, "topic_exists", topic=topic):
         await connection.execute(QUERIES["create_topic"], {"topic": topic, "total_partitions": total_partitions})
 
 
 async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: str, *, from_start: bool) -> None:
-    """Register a reader of `topic`, at the oldest message that is kept or at the end. A known one stays where it is."""
+    """Register a reader of `topic`, from the oldest message kept or from the end. A known one keeps its place."""
     check_name("subscription", group_id)
     async with connection.transaction():
         await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
@@ -55,7 +57,7 @@ async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: s
 
 
 async def drop_group(connection: AsyncConnection[Any], group_id: str) -> None:
-    """Forget a group, where it stood and its waiting retries. Its dead letters stay."""
+    """Delete a group, its place in the topic and its waiting retries. Its dead letters stay."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
         await connection.execute(QUERIES["drop_group"], {"group_id": group_id})
@@ -77,9 +79,9 @@ async def require_topics(connection: AsyncConnection[Any], topics: Sequence[str]
 
 
 async def resize_topic(connection: AsyncConnection[Any], topic: str, total_partitions: int) -> None:
-    """Change the number of partitions, or refuse while any group has something of the topic left to read.
+    """Change the number of partitions, or refuse while any group has messages of the topic left to read.
 
-    Publishers wait meanwhile: a tenant's messages must not be in two partitions with readers at different places.
+    Publishers wait meanwhile: a tenant's messages must not lie in two partitions that are read at different speeds.
     """
     if not 1 <= total_partitions <= 1024:
         raise InvalidInputError("total_partitions", "1 to 1024", total_partitions)
@@ -90,7 +92,7 @@ async def resize_topic(connection: AsyncConnection[Any], topic: str, total_parti
         if current == total_partitions:
             return
         try:
-            # A consumer with a batch in hand may be waiting for the counter that is locked here: don't wait for it.
+            # Don't wait for a consumer with a batch in hand: it may be waiting for the counter that is locked here.
             await connection.execute(QUERIES["lock_offsets"], {"topic_id": topic_id})
         except psycopg.errors.LockNotAvailable:
             raise TopicNotDrainedError(topic, ["a consumer that has a batch in hand"]) from None

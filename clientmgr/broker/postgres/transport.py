@@ -100,7 +100,7 @@ class PostgresBroker:
         return context.ledger.stats
 
     async def _find_subscription(self, subscription: str, stop: asyncio.Event) -> Subscription | None:
-        """A server that is away comes back: a worker that starts before it waits, like one that was there already."""
+        """Waits for a server that is away: a worker may start before it does."""
         failures = 0
         while not stop.is_set():
             try:
@@ -126,7 +126,7 @@ class PostgresBroker:
         return self._settings.broker_publish_timeout_ms or None
 
     async def _connect(self) -> AsyncConnection[Any]:
-        # Autocommit: BEGIN and COMMIT are sent by us, in the same round trip as what comes before and after them.
+        # Autocommit: we send BEGIN and COMMIT ourselves, in one round trip with the statements beside them.
         return await self._database.connect_async(Role.WRITER, autocommit=True)
 
     async def _connect_to_publish(self) -> AsyncConnection[Any]:

@@ -1,8 +1,8 @@
 """One LISTEN connection for the whole process, and the sleepers it wakes. A lost notification costs a polling interval.
 
-A notification wakes one sleeper of its topic; whoever finds that there is more wakes the next. A single message does
-not start a stampede, and a flood of them has everybody up in no time. Only when nobody sleeps is it news for those who
-are busy, who look again when they are done.
+A notification wakes one sleeper of its topic; a sleeper that finds more work wakes the next. So a single message wakes
+one consumer, and a flood soon wakes all. When nobody sleeps, the notification is kept as news for the busy consumers,
+who look again when they are done.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ CHANNEL = "event_channel"
 
 
 class Wakeups:
-    """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers sleep their full time."""
+    """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers only poll."""
 
     def __init__(self, connect: Callable[[], Awaitable[AsyncConnection[Any]]]) -> None:
         self._connect = connect
@@ -50,8 +50,8 @@ class Wakeups:
         await self._listening.wait()
 
     def news(self, topic_id: int) -> int:
-        """A number that changes when something new may be left for those who are busy. Read it before looking."""
-        self._sleepers[topic_id]  # from now on the topic counts as one that is read here
+        """A number that changes when busy consumers should look again. Read it before looking."""
+        self._sleepers[topic_id]  # marks the topic as one that this process reads
         return self._news[topic_id]
 
     async def sleep(self, topic_id: int, seen_news: int, seconds: float) -> None:
@@ -80,7 +80,7 @@ class Wakeups:
         self.leave_to_the_busy(topic_id)
 
     def leave_to_the_busy(self, topic_id: int) -> int:
-        """There may be something in what others have in hand: they are to look again. Returns the news' new number."""
+        """Others may have its partition in hand: they have to look again. Returns the news' new number."""
         self._news[topic_id] += 1
         return self._news[topic_id]
 
@@ -98,5 +98,5 @@ class Wakeups:
     def _heard(self, payload: str) -> None:
         if payload.isdecimal():
             topic_id = int(payload)
-            if topic_id in self._sleepers:  # or nobody here reads it
+            if topic_id in self._sleepers:  # otherwise nobody here reads it
                 self.wake_one(topic_id)

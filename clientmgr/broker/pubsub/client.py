@@ -1,4 +1,4 @@
-"""Every call to Pub/Sub that the transport makes, each with a deadline: a server that is away is an error, not a hang.
+"""Every call to Pub/Sub that the transport makes. Each has a deadline: a server that is away is an error, not a hang.
 
 On the generated asyncio clients (`PublisherAsyncClient`, `SubscriberAsyncClient`), not on the high-level ones: those
 call back message by message in threads of their own, acknowledge from a queue that tells nobody when, and extend leases
@@ -118,7 +118,7 @@ class PubSubClient:
         await self._publisher.publish(request=request, timeout=CALL_TIMEOUT_S, retry=self._retry)
 
     async def pull(self, subscription: str, topic: str, most: int, wait_s: float) -> list[Delivery]:
-        """What is there, or what comes within `wait_s`. Not retried: who pulls does so in a loop."""
+        """What is there, or what comes within `wait_s`. Not retried: callers pull in a loop."""
         try:
             response = await self._subscriber.pull(
                 request={"subscription": self.subscription_path(subscription), "max_messages": most},
@@ -132,8 +132,8 @@ class PubSubClient:
     async def pull_now(self, subscription: str, topic: str, most: int) -> list[Delivery]:
         """What is there at this moment.
 
-        A short `wait_s` would not do: a server that is slow for a moment would look like one that has nothing. The flag
-        for it is deprecated, since a loop around it wastes calls, and the client warns of it: so past the client.
+        A short `wait_s` would not do: a server that is slow for a moment would look empty. The client warns of the flag
+        for this, which is deprecated because a loop around it wastes calls; so we call the transport directly.
         """
         request = types.PullRequest.wrap(
             types.PullRequest.pb()(

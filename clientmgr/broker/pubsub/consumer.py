@@ -1,4 +1,4 @@
-"""The loops of one `consume` call: pulls beside each other, and one for the retries that wait in the database."""
+"""The loops of one `consume` call: several that pull, and one for the retries that wait in the database."""
 
 import asyncio
 import time
@@ -18,8 +18,8 @@ log = get_logger(__name__)
 PULL_WAIT_S = 30.0
 LOOK_AGAIN_S = 0.05
 LONGEST_PAUSE_S = 2.0
-# Told to stop while a pull waits: its answer may be under way, and dropped it would hold its messages until their
-# deadline. One that has not come by then is called off, and the server gives back what it took for it.
+# When we have to stop while a pull waits, its answer may be on its way. If we dropped it, nobody would get its messages
+# until their deadline. A pull without an answer by then is cancelled, and the server takes its messages back.
 ANSWER_UNDER_WAY_S = 0.25
 
 
@@ -116,7 +116,7 @@ class Consumer:
                 await wait_for_stop(self._stop, LOOK_AGAIN_S)
 
     async def _pull(self, wait_s: float) -> list[Delivery]:
-        """Messages, counted as in hand. Told to stop meanwhile, or on an error, it gives back what came."""
+        """Messages, counted as in hand. After an order to stop, or an error, it gives back what came."""
         room = await unless_stopped(self._stop, self._flow.reserve(self._handling.options.batch_size))
         if room is None:
             return []
@@ -134,7 +134,7 @@ class Consumer:
         return deliveries if kept else []
 
     async def _linger(self, deliveries: list[Delivery], room: int) -> None:
-        """Add to `deliveries` what still comes in time. A server that goes away meanwhile ends the wait, no more."""
+        """Add to `deliveries` what still comes in time. If the server goes away meanwhile, the wait ends early."""
         linger_until = time.monotonic() + self._handling.options.linger_ms / 1000
         while 0 < len(deliveries) < room and time.monotonic() < linger_until and not self._stop.is_set():
             await wait_for_stop(self._stop, min(LOOK_AGAIN_S, linger_until - time.monotonic()))
@@ -145,7 +145,9 @@ class Consumer:
                 if not is_transient(error):
                     raise
                 # What is in hand is worth handling now: the next pull will see whether the server is back.
-                log.warning("lingered no longer", subscription=self._handling.subscription, error=str(error))
+                log.warning(
+                    "did not wait for more messages", subscription=self._handling.subscription, error=str(error)
+                )
                 return
 
     async def _pull_once(self, most: int, wait_s: float) -> list[Delivery]:

@@ -1,7 +1,7 @@
 """One batch, from the handler's call to the acknowledgement: commit first, then publish, then acknowledge.
 
-An exception fails the batch. `clientmgr.errors.classify` decides: what may pass comes again, what can't is taken apart,
-message by message behind savepoints, so that only the failing one is dead.
+An exception fails the batch. `base.errors.classify` decides: a batch that may succeed later comes again; any other is
+taken apart, message by message behind savepoints, so that only the failing message is dead.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ FIRST_PAUSE_S = 0.2
 
 
 class PubSubBatch(TransactionBatch):
-    """Implements `interface.Batch`: the same as the log's, and also refuses what only Pub/Sub would not take."""
+    """Implements `interface.Batch`. It also refuses what only Pub/Sub would refuse."""
 
     def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         for message in messages:
@@ -57,7 +57,7 @@ class PubSubBatch(TransactionBatch):
 
 @dataclass(slots=True)
 class Redelivery:
-    """When the server will deliver again what failed last: a burst has to wait for it."""
+    """When the server will redeliver what failed last: a burst has to wait for it."""
 
     expected_at: float = 0.0
 
@@ -131,7 +131,7 @@ class Handling:
             PUBLISHED.labels(topic).inc(len(publications[topic]))
 
     async def give_back(self, deliveries: Sequence[Delivery], delay_s: float = 0.0) -> None:
-        """To be delivered again, not before `delay_s` (in whole seconds: that is all Pub/Sub knows)."""
+        """Have messages delivered again, not before `delay_s`. Pub/Sub knows only whole seconds."""
         seconds = round(delay_s)
         await self._tell_server(self.client.set_deadline(self.subscription, _ack_ids(deliveries), seconds))
         if seconds <= BURST_PATIENCE_S:
@@ -144,7 +144,7 @@ class Handling:
     async def _with_attempts(
         self, connection: AsyncConnection[Any], deliveries: Sequence[Delivery]
     ) -> list[ReceivedMessage]:
-        """The messages, with their number of attempts from our own books where the server keeps none."""
+        """The messages, with their number of attempts. We count them where the server does not."""
         uncounted = [delivery.message.message_id for delivery in deliveries if not delivery.counted]
         failures = await self.records.attempts(connection, uncounted) if uncounted else {}
         return [
@@ -155,7 +155,7 @@ class Handling:
         ]
 
     async def _forget_failures(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
-        """Once what they published is out, and not in the batch's transaction: until then they may fail again."""
+        """Called once what they published is out, not in the batch's transaction: until then they may fail again."""
         failed_before = [
             message.message_id
             for delivery, message in zip(deliveries, messages, strict=True)
@@ -172,13 +172,13 @@ class Handling:
                 async with self.pool.connection() as connection:
                     await self.records.count_failures(connection, uncounted)
             except Exception as error:
-                # The database is what failed, most likely: then its absence is not held against the messages.
+                # Most likely the database itself has failed: then the failure does not count against the messages.
                 if not is_transient(error):
                     raise
         await self.give_back(deliveries, pause_s(messages))
 
     async def _take_apart(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
-        """Each message by itself. The first that has to wait ends it, and those behind it wait with it."""
+        """Handle each message by itself. The first that has to wait ends it, and those behind it wait too."""
         started = time.monotonic()
         at = 0
         waiting = False
@@ -231,7 +231,7 @@ class Handling:
             return dead
 
     async def _acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """Not acknowledged they come again, to a handler whose writes are idempotent."""
+        """If this fails they come again, to a handler whose writes are idempotent."""
         await self._tell_server(self.client.acknowledge(self.subscription, _ack_ids(deliveries)))
 
     async def _keep_leases(self, ack_ids: Sequence[str]) -> None:

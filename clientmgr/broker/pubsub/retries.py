@@ -1,4 +1,4 @@
-"""Retries that wait in the database: handled when their time has come, in the transaction that takes them out."""
+"""Retries that wait in the database. When due, they are handled in the transaction that takes them out."""
 
 import time
 
@@ -18,7 +18,7 @@ async def handle_due(handling: Handling) -> int:
                 if not messages:
                     return 0
                 handled = await handling.run_handler(connection, messages)
-                # Before the commit, unlike with a pull: no acknowledgement is outstanding that would bring them again.
+                # Before the commit, unlike after a pull: nobody would deliver them again if this failed after it.
                 await handling.publish(handled.publications)
         except Exception as error:
             if connection.closed or not messages:
@@ -44,7 +44,7 @@ async def _handle_one(handling: Handling, message_id: str) -> None:
                 return  # somebody else has it
             handled = await handling.handle_alone(connection, taken)
             if handled is None:
-                # It waits on, with one delivery more behind it.
+                # It goes on waiting, with one attempt more on its count.
                 await handling.records.put_back(connection, taken, pause_s([taken]))
             else:
                 await handling.publish(handled.publications)

@@ -1,4 +1,4 @@
-"""`PubSubBroker`: the `Broker` interface on Google Pub/Sub, or on anything that speaks like it.
+"""`PubSubBroker`: the `Broker` interface on Google Pub/Sub, or on any server with the same API.
 
 A batch is what one Pull brings. It is handled in a database transaction; the commit comes first, then what it published
 is sent and confirmed, then it is acknowledged: at least once, harmless for a handler whose writes are idempotent. The
@@ -78,7 +78,7 @@ class PubSubBroker:
         await self.ensure([], {subscription: topic}, from_start=from_start)
 
     async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
-        """All at once, so that what is missing and may not be made is named in one go."""
+        """All at once, so that one error names everything that is missing and may not be created."""
         try:
             await self._resources.ensure(topics, subscriptions, from_start=from_start)
         except Exception as error:
@@ -87,7 +87,7 @@ class PubSubBroker:
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        """Publish, in requests of some hundred messages; all of one request or none.
+        """Publish, in requests of some hundred messages. A request succeeds or fails as a whole.
 
         Pub/Sub can't join a transaction: `connection` changes nothing, the messages are out when this returns, also if
         the transaction is rolled back later. Where that matters, publish after the commit, or use `Batch.publish`.
@@ -122,7 +122,7 @@ class PubSubBroker:
         if found is None:
             return ConsumeStats()
         topic = found.topic.rpartition("/")[2]
-        # One connection a batch in hand, one for waiting retries, one to count failures.
+        # A connection per batch in hand, one for waiting retries, one to count failures.
         pool = self._database.pool_async(Role.WRITER, size=options.concurrency + 2)
         async with pool:
             handling = Handling(
@@ -168,5 +168,5 @@ class PubSubBroker:
 
 
 def _translated(error: Exception) -> Exception:
-    """Google's errors that may pass, as one of ours; others stay what they are."""
+    """Google's transient errors as one of ours; others stay as they are."""
     return PubSubUnavailableError(f"Pub/Sub does not answer: {error}") if is_transient(error) else error
