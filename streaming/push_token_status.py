@@ -1,6 +1,6 @@
 """The push-token status updater: the providers' verdicts on tokens, from the push and the web push senders.
 
-A verdict about a token that the device has replaced since, or set later than the verdict was given, changes nothing.
+A verdict changes nothing if the device has replaced the token since, or set it after the verdict was given.
 """
 
 import dataclasses

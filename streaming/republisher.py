@@ -1,20 +1,21 @@
-"""The republisher: tries again what the writer could not write, at most five times, then gives it to the errors.
+"""The republisher: tries again what the writer could not write, at most five times, then passes it to the error topic.
 
 A message carries its `retryCount`; when it is due follows from that, its id and its publish time, so that no restart
-can lose or repeat a wait. One that is not due yet is put aside and holds nobody up.
+can lose or repeat a wait. One that is not due yet is put aside and delays nobody.
 """
 
 import time
 import zlib
 from collections.abc import Sequence
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import is_permanent
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage, Retry
 from clientmgr.contracts import daemons, topics
 from streaming.event_writing import EventWriting
 from streaming.runtime.daemon import Daemon, Services
-from streaming.runtime.failures import backoff_s, error_attributes, pass_on
+from streaming.runtime.failures import error_attributes, pass_on
 
 MOST_RETRIES = 5
 
@@ -50,13 +51,13 @@ def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
 
 
 def retry_count(message: ReceivedMessage) -> int:
-    """The message's count; what somebody else wrote there counts as the first retry, or as the last."""
+    """The message's count. A value that we did not write counts as the first retry or as the last."""
     text = message.attributes.get("retryCount", "1")
     return min(max(int(text), 1), MOST_RETRIES) if text.isascii() and text.isdigit() else 1
 
 
 def due_at(message: ReceivedMessage) -> float:
-    """When the message is to be tried: its jitter is drawn from its id, and so the same each time it is asked for."""
+    """When to try the message. Its jitter is drawn from its id, so the answer is always the same."""
     draw = zlib.crc32(message.message_id.encode()) / 2**32
     return message.published_at.timestamp() + backoff_s(retry_count(message), draw=draw)
 

@@ -1,7 +1,7 @@
-"""The writer: every device event of `client-manager.writer` into its tenant's tables.
+"""The writer: puts every device event of `client-manager.writer` into its tenant's tables.
 
-It never waits for a retry: what may succeed later goes to the republisher, what never can to the errors, both in the
-transaction that settles the batch.
+It never waits for a retry: what may succeed later goes to the republisher, and what never can goes to the error topic,
+both in the transaction that settles the batch.
 """
 
 from collections.abc import Sequence

@@ -13,7 +13,8 @@ def backoff_s(
     """How long to wait after failed attempt number `attempt`, which counts from 1.
 
     The limit doubles with each attempt; the wait is anything up to the limit, so that those who failed together do not
-    come back together. `draw` (0 to 1) takes the place of chance where the same question must get the same answer.
+    come back together. `draw` (0 to 1) replaces chance where the same question must get the same answer; 1.0 waits the
+    whole limit.
     """
     draw = random.random() if draw is None else draw  # noqa: S311  # spreads load, keeps no secret
     return float(draw * min(longest_s, first_s * 2.0 ** min(max(attempt - 1, 0), _MOST_DOUBLINGS)))

@@ -18,7 +18,15 @@ DATABASE_AT_FAULT_SQLSTATE_CLASSES: Final = frozenset({"42", "58", "F0"})
 
 # gRPC status names (google-api-core and grpcio spell them alike) and AWS error codes that ask us to come back later.
 TRANSIENT_STATUS_NAMES: Final = frozenset(
-    {"ABORTED", "CANCELLED", "DEADLINE_EXCEEDED", "INTERNAL", "RESOURCE_EXHAUSTED", "UNAVAILABLE"}
+    {
+        "ABORTED",
+        "CANCELLED",  # what a gateway that stops answers to the calls under way
+        "DEADLINE_EXCEEDED",
+        "INTERNAL",
+        "RESOURCE_EXHAUSTED",
+        "UNAVAILABLE",
+        "UNKNOWN",  # a server that failed without a word
+    }
 )
 THROTTLING_AWS_CODES: Final = frozenset(
     {"ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"}
@@ -42,7 +50,7 @@ class ErrorKind(enum.Enum):
     """The same work can never succeed."""
 
     UNFORESEEN = "unforeseen"
-    """Nobody thought of it: counts as transient until its attempts run out."""
+    """Not foreseen: counts as transient until its attempts run out."""
 
 
 class ClientManagerError(Exception):
@@ -83,7 +91,7 @@ class TenantUnavailableError(TransientError):
 
 
 class ThrottledError(TransientError):
-    """A store was asked for more than it gives in the time that there was."""
+    """A store throttled us for longer than we could wait."""
 
 
 class UnknownTenantError(PermanentError):
@@ -105,7 +113,7 @@ def classify(error: BaseException) -> ErrorKind:
     sqlstate = getattr(error, "sqlstate", None)
     if isinstance(sqlstate, str):
         return _classify_sqlstate(sqlstate)
-    if _is_lost_connection(error) or _is_told_to_come_back(error):
+    if _is_lost_connection(error) or _is_asked_to_come_back(error):
         return ErrorKind.TRANSIENT
     if isinstance(error, UnicodeDecodeError):
         return ErrorKind.PERMANENT
@@ -123,13 +131,21 @@ def is_transient(error: BaseException) -> bool:
 
 
 def blames_the_database(error: BaseException) -> bool:
-    """Whether any other work would fail there as well: a table or a right is missing, a disk is broken."""
+    """Whether any other work would fail there too: a table or a permission is missing, a disk is broken."""
     sqlstate = getattr(error, "sqlstate", None)
     return isinstance(sqlstate, str) and sqlstate[:2] in DATABASE_AT_FAULT_SQLSTATE_CLASSES
 
 
+def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error to report of a group: a task that fails ends the others, so the first says what went wrong."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
 def is_throttling(error: BaseException) -> bool:
-    """Whether AWS said that it is asked too much at once: the same succeeds when it is asked more slowly."""
+    """Whether AWS throttles us: the same request succeeds when we ask more slowly."""
     return _aws_code(error) in THROTTLING_AWS_CODES
 
 
@@ -153,18 +169,19 @@ def _is_lost_connection(error: BaseException) -> bool:
             "redis.TimeoutError",
             "botocore.ConnectionError",
             "botocore.HTTPClientError",
+            "google.RetryError",  # repeated until there was no time left
         }
     )
 
 
-def _is_told_to_come_back(error: BaseException) -> bool:
+def _is_asked_to_come_back(error: BaseException) -> bool:
     """A remote service is throttling, restarting or overloaded."""
     status = getattr(error, "grpc_status_code", None)
     if status is None and callable(getattr(error, "code", None)):
-        status = error.code()  # type: ignore[attr-defined]  # grpc.RpcError's way of telling
+        status = error.code()  # type: ignore[attr-defined]  # how grpc.RpcError states it
     if getattr(status, "name", None) in TRANSIENT_STATUS_NAMES:
         return True
-    # What stands between us and AWS has no codes of AWS's, only a status.
+    # A proxy between us and AWS has no AWS code, only an HTTP status.
     http_status = _aws_response(error).get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
     return _aws_code(error) in TRANSIENT_AWS_CODES or bool(http_status >= 500)
 

@@ -2,6 +2,10 @@
 
 import asyncio
 import contextlib
+from collections.abc import Awaitable
+from typing import TypeVar
+
+Result = TypeVar("Result")
 
 
 async def wait_for_stop(stop: asyncio.Event, seconds: float) -> bool:
@@ -12,11 +16,32 @@ async def wait_for_stop(stop: asyncio.Event, seconds: float) -> bool:
     return stop.is_set()
 
 
-def being_cancelled() -> bool:
-    """Whether the running task was told to end.
+async def unless_stopped(
+    stop: asyncio.Event, work: Awaitable[Result], *, finish_within_s: float = 0.0
+) -> Result | None:
+    """The result of `work`, or None when `stop` is set first and `work` does not end within `finish_within_s` then."""
+    task = asyncio.ensure_future(work)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done() and finish_within_s:
+            await asyncio.wait({task}, timeout=finish_within_s)
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task})
+        return None if task.cancelled() else task.result()
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    finally:
+        stopped.cancel()
 
-    psycopg may answer a cancellation with an error of the query instead. A loop that outlives errors asks here, or it
-    would never end.
+
+def being_cancelled() -> bool:
+    """Whether somebody has cancelled the running task.
+
+    psycopg may turn a cancellation into an error of the query. A loop that survives errors has to ask here, or it would
+    never end.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

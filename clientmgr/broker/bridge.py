@@ -1,5 +1,7 @@
-"""Copies Pub/Sub subscriptions into topics of the PostgreSQL log, where Dagster's sensors read: bytes and attributes as
-they are, acknowledged after the commit, and each message once: its id is remembered in the same transaction.
+"""Copies Pub/Sub subscriptions into topics of the PostgreSQL log, where Dagster's sensors read.
+
+Bytes and attributes stay as they are. A message is acknowledged after the commit and copied once: its id is remembered
+in the same transaction.
 """
 
 import asyncio
@@ -15,16 +17,19 @@ import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import ErrorKind, InvalidInputError, PermanentError, classify
+from clientmgr.base.errors import InvalidInputError, PermanentError, first_of, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import unless_stopped, wait_for_stop
 from clientmgr.broker.interface import Message
-from clientmgr.broker.metrics import PUBLISHED
-from clientmgr.broker.postgres import topics
+from clientmgr.broker.message_checks import check_name
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
-from clientmgr.broker.pubsub.client import PubSubClient, is_transient
+from clientmgr.broker.postgres.topic_administration import ensure_topic
+from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
 
@@ -35,9 +40,9 @@ PULL_AT_MOST = 1000
 PULL_WAIT_S = 30.0
 BURST_QUIET_S = 1.0
 LOOK_AGAIN_S = 0.05
-LONGEST_PAUSE_S = 5.0
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 FORGET_EVERY_S = 3600.0
-# Longer than Pub/Sub keeps a message by default: after that it can't come again.
+# Longer than Pub/Sub keeps a message by default: after that it can't be delivered again.
 REMEMBER_AT_LEAST = timedelta(days=8)
 
 
@@ -54,8 +59,8 @@ def parse_routes(names: Sequence[str]) -> dict[str, str]:
     routes: dict[str, str] = {}
     for name in names:
         subscription, _, topic = name.partition("=")
-        topics.check_name("subscription", subscription)
-        topics.check_name("topic", topic or subscription)
+        check_name("subscription", subscription)
+        check_name("topic", topic or subscription)
         if routes.setdefault(subscription, topic or subscription) != (topic or subscription):
             raise InvalidInputError("subscription", "one topic for each", name)
     if not routes:
@@ -84,10 +89,7 @@ async def run(
                 copies.create_task(one.run(stop, quiet_s=burst_quiet_s if burst else None))
         return stats
     except BaseExceptionGroup as group:
-        error: BaseException = group
-        while isinstance(error, BaseExceptionGroup):
-            error = error.exceptions[0]
-        raise error from group
+        raise first_of(group) from group
     finally:
         await client.close()
 
@@ -98,7 +100,7 @@ async def _prepare(settings: Settings, database: Database, client: PubSubClient,
         raise MissingResourcesError(settings.pubsub_project, subscriptions=missing)
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         for subscription, topic in routes.items():
-            await topics.ensure_topic(connection, topic, total_partitions=settings.broker_total_partitions)
+            await ensure_topic(connection, topic, total_partitions=settings.broker_total_partitions)
             if settings.pubsub_emulator_host:
                 await _refuse_circle(connection, client.subscription_path(subscription), topic)
 
@@ -146,16 +148,18 @@ class _Copy:
                     elif quiet_s is not None:
                         if time.monotonic() > last_news + quiet_s:
                             return
-                        await _sleep(stop, LOOK_AGAIN_S)
+                        await wait_for_stop(stop, LOOK_AGAIN_S)
                     await self._forget_old()
                     failures = 0
                 except Exception as error:
-                    if not is_transient(error) and classify(error) is not ErrorKind.TRANSIENT:
+                    if not is_transient(error):
                         raise
                     failures += 1
-                    log.warning("copying again soon", subscription=self._subscription, error=str(error))
+                    log.warning("copying failed, trying again soon", subscription=self._subscription, error=str(error))
                     await self._disconnect()
-                    await _sleep(stop, min(LONGEST_PAUSE_S, 0.1 * 2 ** min(failures, 10)))
+                    await wait_for_stop(
+                        stop, backoff_s(failures, first_s=FIRST_PAUSE_S, longest_s=LONGEST_PAUSE_S, draw=1.0)
+                    )
         finally:
             await self._disconnect()
 
@@ -165,15 +169,8 @@ class _Copy:
             if now
             else self._client.pull(self._subscription, self._topic, PULL_AT_MOST, PULL_WAIT_S)
         )
-        pulling = asyncio.create_task(call)
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({pulling, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            return pulling.result() if pulling.done() else []
-        finally:
-            # Pulled and not copied: the server gives them out again.
-            pulling.cancel()
-            stopped.cancel()
+        # If the pull is cancelled, the server delivers its messages again.
+        return await unless_stopped(stop, call) or []
 
     async def _copy(self, deliveries: Sequence[Delivery]) -> None:
         connection = await self._connected()
@@ -216,11 +213,6 @@ class _Copy:
             self._connection = None
 
 
-async def _sleep(stop: asyncio.Event, seconds: float) -> None:
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), seconds)
-
-
 class _WithCustomer(msgspec.Struct):
     customer_id: int | str = msgspec.field(name="customerId", default="")
 
@@ -243,5 +235,5 @@ def _customer_in(data: bytes) -> str:
     try:
         return storable(str(_DECODER.decode(data).customer_id))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # RecursionError: nested too deeply to be read. Anybody may publish such a message, so it must not stop us.
+        # RecursionError: nested too deeply. Anybody may publish such a message, so it must not stop us.
         return ""

@@ -1,5 +1,5 @@
-"""Replays dead letters and drops them: in small transactions, each with its row in the audit log. Whoever looks at the
-secrets in one is recorded as well.
+"""Replays and drops dead letters, in small transactions, each with its row in the audit log. Looking at the secrets in
+a letter is recorded as well.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ from clientmgr.broker.dead_letters import QUERIES, DeadLetter, Selection, as_cou
 LETTERS_A_TRANSACTION = 500
 
 OnProgress = Callable[[int], None]
-"""Told how many letters more are dealt with, after each transaction."""
+"""Called after each transaction with the number of letters that it dealt with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,11 +54,11 @@ def replay(
     on_progress: OnProgress = lambda _: None,
     letters_a_transaction: int = LETTERS_A_TRANSACTION,
 ) -> list[Replay]:
-    """Deliver the selected letters again, unchanged, each to the subscription alone in which it failed.
+    """Deliver the selected letters again, unchanged, each only to the subscription in which it failed.
 
-    They go where BROKER says that its workers read. That and marking the letter are one transaction, so that a run that
-    ends half-way can be repeated: what is marked is left alone, unless `again` says otherwise. The connection is in
-    autocommit mode.
+    They go to the transport that BROKER names. Delivering a letter and marking it are one transaction, so a run that
+    ends half-way can be repeated: marked letters are skipped unless `again` is set. The connection is in autocommit
+    mode.
     """
     results = []
     for part in _parts(connection, selection):
@@ -124,13 +124,13 @@ def drop(
 
 
 def revealed(letter: DeadLetter, *, actor: str, command: str) -> AuditEntry:
-    """That somebody sees the secrets in a letter. To be written before anything is shown."""
+    """The audit entry for looking at a letter's secrets. Write it before showing anything."""
     details: dict[str, str | int] = {"command": command, "dead_letter": letter.id}
     return AuditEntry(chain_of({letter.tenant}), actor, "dead-letter.reveal", "revealed", details=details)
 
 
 def _parts(connection: Connection[Any], selection: Selection) -> list[_Part]:
-    """The selection by topic and subscription: who appends to two topics at once and another could block each other."""
+    """The selection by topic and subscription. Two replays that append to several topics at once could deadlock."""
     counted = counts(connection, selection)
     bounded = as_counted(selection, counted)
     return [
@@ -142,7 +142,7 @@ def _parts(connection: Connection[Any], selection: Selection) -> list[_Part]:
 
 
 def _chunks(connection: Connection[Any], part: _Part, most: int) -> Iterator[list[int]]:
-    """The ids of one part, in the order of the log, about `most` at a time and never only a part of a transaction."""
+    """The ids of one part, in the log's order, about `most` at a time. A transaction is never split."""
     pending: list[tuple[int, int, UUID]] = []
     query = over_matching("next_page")
     position = {"topic_id": part.topic_id, "after_offset": 0, "most": most + 1}
@@ -163,7 +163,7 @@ def _chunks(connection: Connection[Any], part: _Part, most: int) -> Iterator[lis
 
 
 def _end_of_chunk(rows: Sequence[tuple[int, int, UUID]], at_least: int) -> int:
-    """Where a transaction ends, after `at_least` letters or more; 0 while that is not to be seen."""
+    """Where a transaction ends, after `at_least` letters or more; 0 if no end is in sight yet."""
     for index in range(at_least, len(rows)):
         if rows[index][2] != rows[index - 1][2]:
             return index
@@ -175,7 +175,7 @@ def _group_exists(connection: Connection[Any], part: _Part) -> bool:
 
 
 def _entry(action: str, actor: str, part: _Part, tenants: Sequence[str], ids: Sequence[int]) -> AuditEntry:
-    """One row a transaction: in the customer's chain where all letters are one customer's, else in the platform's."""
+    """One row per transaction: in the customer's chain if all letters are one customer's, else in the platform's."""
     return AuditEntry(
         chain_of(set(tenants)),
         actor,

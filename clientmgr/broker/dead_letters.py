@@ -1,5 +1,5 @@
-"""Messages that could not be handled: which there are, by filters. Nothing here decides that a message is dead, and
-nothing changes one: `dead_letter_actions` replays and drops them.
+"""Finds messages that could not be handled, by filters. Nothing here declares a message dead or changes one:
+`dead_letter_actions` replays and drops them.
 """
 
 import enum
@@ -27,7 +27,7 @@ class State(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which letters are meant. What is None does not narrow it."""
+    """Which letters are meant. A field that is None selects all."""
 
     topic: str | None = None
     subscription: str | None = None
@@ -39,11 +39,11 @@ class Selection:
     contains: str | None = None
     """Text in the message or in the error."""
     search_payload: bool = True
-    """False: `contains` is looked for in the error alone. Whoever may not read secrets must not guess them either."""
+    """False: `contains` searches only the error. Whoever may not read secrets must not be able to guess them either."""
     ids: Sequence[int] | None = None
     state: State = State.OPEN
     newest_id: int | None = None
-    """Nothing that failed after this letter."""
+    """Leaves out what failed after this letter."""
 
     def parameters(self) -> dict[str, Any]:
         parameters = asdict(self)
@@ -125,16 +125,16 @@ def counts(connection: Connection[Any], selection: Selection) -> list[LetterCoun
 
 
 def letters(connection: Connection[Any], ids: Sequence[int]) -> list[DeadLetter]:
-    """The letters with these ids that there are, with their contents."""
+    """The letters with these ids, with their contents. Ids that do not exist are left out."""
     with connection.cursor(row_factory=class_row(DeadLetter)) as cursor:
         cursor.execute(QUERIES["letters"], {"ids": list(ids)})
         return cursor.fetchall()
 
 
 def as_counted(selection: Selection, counted: Sequence[LetterCount]) -> Selection:
-    """The selection without what failed after it was counted: what somebody agreed to, and nothing else.
+    """The selection without what failed after it was counted, so that an action touches only what somebody confirmed.
 
-    It also ends a replay whose letters die again while it runs.
+    It also lets a replay end whose letters die again while it runs.
     """
     return replace(selection, newest_id=max((count.newest_id for count in counted), default=0))
 

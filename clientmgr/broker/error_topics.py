@@ -1,4 +1,4 @@
-"""Messages that a daemon gave up on: shown with why, published again to where they came from, or set aside.
+"""Messages that a daemon gave up on: shown with the reason, published again to where they came from, or set aside.
 
 The log is never changed. A mark says that somebody has dealt with a message, and who; retention removes both in time.
 """
@@ -26,14 +26,14 @@ ERROR_TOPICS: Final[Mapping[str, str]] = {
     topics.CONTACT_DELETION_ERRORS: topics.CONTACT_DELETION,
     topics.DEVICE_MAPPER_ERRORS: "",
 }
-"""Error topics, and where their messages came from. Empty: from one of several, which somebody has to choose."""
+"""Error topics, and where their messages came from. Empty: there are several, and somebody has to choose one."""
 
 ERROR_ATTRIBUTES: Final = frozenset({"error", "errorClass", "retryCount"})
-"""What a daemon added when it gave up. The message is replayed without."""
+"""What a daemon added when it gave up. A replay removes it."""
 
 
 class WrongTargetError(PermanentError):
-    """A message is to go where it can't have come from."""
+    """The messages can't have come from the topic that they should go to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +53,14 @@ class ErrorMessage:
 
 @dataclass(frozen=True, slots=True)
 class ErrorTopicCount:
-    """How many messages an error topic holds, of the newest that were looked at."""
+    """How many of an error topic's newest messages are open."""
 
     topic: str
     open: int
     last_day: int
     kept: int
     is_at_least: bool
-    """There may be more: not all were looked at."""
+    """There may be more: only the newest were counted."""
 
 
 def require_error_topic(topic: str) -> str:
@@ -140,7 +140,7 @@ async def replay_errors(
 async def drop_errors(
     connection: AsyncConnection[Any], topic: str, offsets: Sequence[int], audit: AuditLogger, *, actor: str
 ) -> int:
-    """Set messages aside: nobody is to deal with them any more. Returns how many were open."""
+    """Mark messages as settled without a replay. Returns how many were open."""
     require_error_topic(topic)
     async with connection.transaction():
         due = await _mark(connection, topic, offsets, "dropped", actor)

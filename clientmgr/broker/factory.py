@@ -1,4 +1,4 @@
-"""Opens the transport that the settings name. Whoever gets a broker from here can't tell which it is."""
+"""Opens the transport that the settings name. Its users do not know which one it is."""
 
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
@@ -9,7 +9,7 @@ from clientmgr.broker.postgres.transport import PostgresBroker
 def open_broker(settings: Settings, database: Database) -> Broker:
     """Not yet open: use it as `async with`."""
     if settings.broker == "pubsub":
-        # Google's client takes most of a second to import; whoever runs on the log alone is spared it.
+        # Google's client takes most of a second to import, and the log does not need it.
         from clientmgr.broker.pubsub.transport import PubSubBroker
 
         return PubSubBroker(database, settings)

@@ -1,4 +1,4 @@
-"""Follows the log by offset, for people who look on: no group is made, nothing is locked, nobody is held up."""
+"""Tails the log by offset, for people who watch: it makes no group, locks nothing and delays nobody."""
 
 import asyncio
 import contextlib
@@ -12,8 +12,10 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import QUERIES as READING_QUERIES
 from clientmgr.broker.postgres.reading import LoggedMessage
@@ -45,7 +47,7 @@ async def list_topics(connection: AsyncConnection[Any], topic: str | None = None
         return await cursor.fetchall()
 
 
-async def follow(
+async def tail_topic(
     database: Database,
     topic: str,
     stop: asyncio.Event,
@@ -56,7 +58,7 @@ async def follow(
 ) -> AsyncGenerator[Sequence[LoggedMessage], None]:
     """Messages of `topic` as they come, some at a time, until `stop` is set; in burst mode until the end is reached.
 
-    A server that goes away meanwhile is waited for: the cursor is ours.
+    If the server goes away meanwhile, it waits and goes on where it was.
     """
 
     async def connect() -> AsyncConnection[Any]:
@@ -82,12 +84,11 @@ async def follow(
                             return
                         else:
                             await wakeups.sleep(topic_id, seen_news, wait_period_s)
-            except psycopg.OperationalError as error:
-                if burst:
+            except psycopg.Error as error:
+                if burst or not is_transient(error):
                     raise
                 log.warning("connection lost, trying again", topic=topic, error=str(error).strip())
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), RECONNECT_PAUSE_S)
+                await wait_for_stop(stop, RECONNECT_PAUSE_S)
 
 
 @contextlib.asynccontextmanager

@@ -1,7 +1,6 @@
 """`clientmgr load`: publishes a realistic, seeded stream of device events, or prints it."""
 
 import asyncio
-import contextlib
 import itertools
 import sys
 import time
@@ -18,6 +17,7 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.base.database import Role
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.logs import get_logger, logs_as_json
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.cli.output import JsonOption, console, log_failures, open_database, print_json, progress_bar
@@ -143,8 +143,7 @@ async def _publish(
                 progress.task_ids[0], completed=published.total(), description=f"publishing, {speed:,.0f}/s"
             )
             if due < AT_ONCE and not pace.is_over(published.total()):
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), TICK_S)
+                await wait_for_stop(stop, TICK_S)
 
 
 def _by_topic(items: Iterator[LoadItem]) -> dict[str, list[Message]]:

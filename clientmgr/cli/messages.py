@@ -15,7 +15,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.broker.postgres.publish import UnknownTopicError
-from clientmgr.broker.tailing import follow
+from clientmgr.broker.tailing import tail_topic
 from clientmgr.cli.message_input import MessageForm, opened, parse_attributes
 from clientmgr.cli.message_output import json_line, text_line
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, progress_bar
@@ -94,7 +94,7 @@ def tail(
 
     async def main(stop: asyncio.Event) -> None:
         left = sys.maxsize if limit is None else limit
-        batches = follow(
+        batches = tail_topic(
             database,
             topic,
             stop,

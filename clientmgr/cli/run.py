@@ -25,7 +25,7 @@ def command_of(entry: DaemonEntry) -> Callable[..., None]:
 
     def command(**options: Any) -> None:
         run = load(entry.run)
-        raise typer.Exit(run(attach(load_settings()), **entry.given, **options))
+        raise typer.Exit(run(attach(load_settings()), **options))
 
     command.__signature__ = inspect.Signature([parameter_of(option) for option in entry.options])  # type: ignore[attr-defined]
     return command

@@ -12,7 +12,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.retention import trim as trim_log
-from clientmgr.broker.postgres.topics import UnknownSubscriptionError, drop_group, resize_topic
+from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, drop_group, resize_topic
 from clientmgr.broker.tailing import Topic, list_topics
 from clientmgr.cli.output import JsonOption, YesOption, console, open_database, print_json, show_rows
 

@@ -1,7 +1,6 @@
 """What an entry of the registry of daemons (daemons.py) is made of. Only types: no daemon is named here."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from clientmgr.base.database import Role
@@ -99,8 +98,6 @@ class DaemonEntry:
     """Of `clientmgr run NAME`."""
     run: str = ""
     """module:attribute of a function (settings, **options) -> exit code. Empty: it is no `clientmgr run` command."""
-    given: Mapping[str, object] = field(default_factory=dict)
-    """Further arguments of that function."""
     modules: tuple[str, ...] = ()
     """Where its code begins, if `run` does not say."""
     options: tuple[Option, ...] = ()

@@ -92,7 +92,7 @@ _WRITING_POSITIONS = (
     "BROKER_MAX_ATTEMPTS",
 )
 
-_BROKER_METRICS = "clientmgr.broker.metrics"
+_BROKER_METRICS = "clientmgr.broker.message_metrics"
 _CONSUMING = tuple(
     f"{_BROKER_METRICS}:{name}"
     for name in ("CONSUMED", "RETRIED", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")

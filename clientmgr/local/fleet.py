@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 import psycopg
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
@@ -150,6 +151,8 @@ async def _register(settings: Settings, fleet: Fleet, stop: asyncio.Event) -> No
         try:
             await asyncio.to_thread(fleet.register, Database.from_settings(settings))
             return
-        except psycopg.OperationalError as error:
+        except psycopg.Error as error:
+            if not is_transient(error):
+                raise
             log.warning("the fleet could not be entered in its events yet, trying again", error=str(error).strip())
             await wait_for_stop(stop, 1.0)

@@ -8,17 +8,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.database import Database
-from clientmgr.base.errors import ErrorKind, classify, is_permanent
+from clientmgr.base.errors import is_permanent, is_transient
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker, ConsumerOptions, ConsumeStats, Handler
-from clientmgr.broker.metrics import expect_published
+from clientmgr.broker.message_metrics import expect_published
 from clientmgr.contracts.daemon_entry import Process
 from clientmgr.tenants.directory import TenantDirectory
-from streaming.runtime.failures import backoff_s
 
 log = get_logger(__name__)
 
@@ -35,7 +36,7 @@ class Services:
     database: Database
     tenants: TenantDirectory
     closing: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-    """What a handler holds and is to let go of at the end."""
+    """What a handler holds open until the end."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ async def consume_until_stopped(daemon: Daemon, settings: Settings, stop: asynci
 async def consume_on(
     broker: Broker, daemon: Daemon, settings: Settings, stop: asyncio.Event, *, burst: bool = False
 ) -> ConsumeStats:
-    """Consume all that the daemon reads on an open broker, and tell what became of it."""
+    """Consume all that the daemon reads on an open broker, and count what became of it."""
     tenants = TenantDirectory(settings)
     services = Services(settings, Database.from_settings(settings), tenants)
     expect_published(daemon.publishes_to)
@@ -111,7 +112,7 @@ async def consume_on(
 async def _prepare(
     broker: Broker, daemon: Daemon, sources: Sequence[Source], stop: asyncio.Event, *, patient: bool
 ) -> None:
-    """Make topics and subscriptions. A server that is away comes back: a patient daemon waits for it, or for `stop`."""
+    """Make topics and subscriptions. While the server is away, a patient daemon waits for it, or for `stop`."""
     for failures in itertools.count(1):
         try:
             for topic in sorted({source.topic for source in sources} | set(daemon.publishes_to)):
@@ -119,7 +120,7 @@ async def _prepare(
             for source in sources:
                 await broker.ensure_subscription(source.subscription_name, source.topic)
         except Exception as error:
-            if not patient or classify(error) is not ErrorKind.TRANSIENT:
+            if not patient or not is_transient(error):
                 raise
             log.warning("the server is away, trying again", daemon=daemon.name, error=str(error).strip())
         else:
@@ -131,7 +132,7 @@ async def _prepare(
 async def _consume_all(
     broker: Broker, sources: Sequence[Source], settings: Settings, stop: asyncio.Event, *, burst: bool
 ) -> ConsumeStats:
-    """All sources at once. Told to stop, they have a while to finish what is in hand; then it is rolled back."""
+    """All sources at once. When `stop` is set they have a while to finish what is in hand; then it is rolled back."""
     attempts = 1 if burst else settings.broker_max_attempts
     tasks = [asyncio.create_task(_consume(broker, source, stop, burst=burst, attempts=attempts)) for source in sources]
     deadline = asyncio.create_task(_cancel_after_stop(stop, settings.shutdown_timeout_s, tasks))
@@ -149,7 +150,7 @@ async def _consume_all(
 
 
 async def _consume(broker: Broker, source: Source, stop: asyncio.Event, *, burst: bool, attempts: int) -> ConsumeStats:
-    """One source. The broker outlives what it foresees; what it does not (a read-only database) may pass as well."""
+    """One source. The broker survives the errors it knows; others (a read-only database) may pass as well."""
     failures = 0
     while True:
         started = time.monotonic()
@@ -167,11 +168,8 @@ async def _consume(broker: Broker, source: Source, stop: asyncio.Event, *, burst
 
 
 async def _stopped_within(stop: asyncio.Event, failures: int) -> bool:
-    """Wait as long as is fit after so many failures, or until `stop` is set."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(min(backoff_s(failures), LONGEST_PAUSE_S)):
-            await stop.wait()
-    return stop.is_set()
+    """Pause after the last of so many failures. Returns whether `stop` was set meanwhile."""
+    return await wait_for_stop(stop, min(backoff_s(failures), LONGEST_PAUSE_S))
 
 
 async def _cancel_after_stop(stop: asyncio.Event, seconds: float, tasks: Sequence[asyncio.Task[ConsumeStats]]) -> None:

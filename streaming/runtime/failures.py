@@ -1,12 +1,9 @@
 """What becomes of a message that failed: passed on unchanged, with attributes that say what was wrong."""
 
-import random
 from collections.abc import Mapping
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTE_VALUE_BYTES, Batch, Dead, Done, Outcome, ReceivedMessage
-
-LONGEST_BACKOFF_S = 60.0
 
 
 def pass_on(
@@ -16,7 +13,7 @@ def pass_on(
     try:
         batch.forward(topic, message, attributes)
     except InvalidInputError:
-        # It came with as many attributes as a message may have: there is no room to say what was wrong with it.
+        # It already has as many attributes as a message may have: there is no room for the error.
         return Dead(str(error), type(error).__name__)
     return Done()
 
@@ -24,12 +21,6 @@ def pass_on(
 def error_attributes(error: BaseException) -> dict[str, str]:
     """`error` and `errorClass`, cut to what an attribute may hold."""
     return {"error": _cut(str(error).strip() or type(error).__name__), "errorClass": type(error).__name__}
-
-
-def backoff_s(attempt: int, *, draw: float | None = None) -> float:
-    """How long to wait before attempt number `attempt` + 1: exponential with full jitter, at most a minute."""
-    draw = random.random() if draw is None else draw  # noqa: S311  # spreads load, keeps no secret
-    return float(draw * min(LONGEST_BACKOFF_S, 2.0 ** min(attempt - 1, 10)))
 
 
 def _cut(text: str) -> str:

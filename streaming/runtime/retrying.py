@@ -1,10 +1,10 @@
-"""Workers without a republisher: what may succeed later comes again, what can't is given up as they say."""
+"""For workers without a republisher: what may succeed later comes again; the worker says how to give up the rest."""
 
 from collections.abc import Callable
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import ErrorKind, classify
 from clientmgr.broker.interface import Batch, Outcome, ReceivedMessage, Retry
-from streaming.runtime.failures import backoff_s
 from streaming.runtime.tenant_batches import Failures
 
 GiveUp = Callable[[Batch, ReceivedMessage, Exception], Outcome]

@@ -3,7 +3,9 @@
 from typing import Any
 
 import google.api_core.exceptions
+import grpc
 import psycopg
+import psycopg_pool
 import pytest
 import redis.exceptions
 
@@ -13,7 +15,9 @@ from clientmgr.base.errors import (
     TenantUnavailableError,
     UnknownTenantError,
     classify,
+    first_of,
     is_throttling,
+    is_transient,
 )
 
 
@@ -92,11 +96,50 @@ def test_a_bug_of_ours_is_unforeseen(error: Exception) -> None:
     [
         ("ServiceUnavailable", ErrorKind.TRANSIENT),
         ("ResourceExhausted", ErrorKind.TRANSIENT),
+        ("Cancelled", ErrorKind.TRANSIENT),
+        ("Unknown", ErrorKind.TRANSIENT),
+        ("PermissionDenied", ErrorKind.UNFORESEEN),
         ("NotFound", ErrorKind.UNFORESEEN),
     ],
 )
 def test_google_errors_are_told_apart_by_their_status(name: str, kind: ErrorKind) -> None:
     assert classify(getattr(google.api_core.exceptions, name)("boom")) is kind
+
+
+class GrpcError(Exception):
+    """States its status as grpc's errors do."""
+
+    def __init__(self, status: grpc.StatusCode) -> None:
+        self._status = status
+
+    def code(self) -> grpc.StatusCode:
+        return self._status
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (grpc.StatusCode.CANCELLED, ErrorKind.TRANSIENT),
+        (grpc.StatusCode.UNKNOWN, ErrorKind.TRANSIENT),
+        (grpc.StatusCode.UNAVAILABLE, ErrorKind.TRANSIENT),
+        (grpc.StatusCode.NOT_FOUND, ErrorKind.UNFORESEEN),
+        (grpc.StatusCode.PERMISSION_DENIED, ErrorKind.UNFORESEEN),
+    ],
+)
+def test_grpc_errors_are_told_apart_by_their_status(status: grpc.StatusCode, kind: ErrorKind) -> None:
+    assert classify(GrpcError(status)) is kind
+
+
+def test_repetitions_that_ran_out_of_time_are_transient() -> None:
+    error = google.api_core.exceptions.RetryError("gave up", cause=None)
+    assert is_transient(error)
+    assert is_transient(psycopg_pool.PoolTimeout("no connection"))
+
+
+def test_of_a_group_of_errors_the_first_is_reported() -> None:
+    first = KeyError("first")
+    group = BaseExceptionGroup("all", [ExceptionGroup("one loop", [first, KeyError("second")]), KeyError("third")])
+    assert first_of(group) is first
 
 
 def test_being_asked_too_much_is_told_from_other_trouble() -> None:

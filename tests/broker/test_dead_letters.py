@@ -15,7 +15,7 @@ from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import LetterSummary, Selection, State, as_counted, counts, letters, summaries
 from clientmgr.broker.interface import Dead, Message, Outcome, ReceivedMessage
-from clientmgr.broker.postgres.topics import drop_group
+from clientmgr.broker.postgres.topic_administration import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.conftest import pubsub_on_our_gateway
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready

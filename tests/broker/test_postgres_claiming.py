@@ -11,10 +11,10 @@ import pytest
 from clientmgr.base.database import Database, Role
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message, ReceivedMessage
 from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import TransactionEndedError
 from clientmgr.broker.postgres.publish import append_transactions
-from clientmgr.broker.postgres.topics import UnknownSubscriptionError, find_subscription
+from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, find_subscription
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.settling import TransactionEndedError
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready, until
 
 pytestmark = pytest.mark.anyio

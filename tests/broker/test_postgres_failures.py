@@ -11,7 +11,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import PermanentError, TransientError
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append_transactions
-from clientmgr.broker.postgres.topics import drop_group
+from clientmgr.broker.postgres.topic_administration import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 

@@ -26,7 +26,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, Retry
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.retention import trim
-from clientmgr.broker.postgres.topics import TopicNotDrainedError
+from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, resize_topic
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import number_of
 
@@ -195,7 +195,7 @@ class LogMachine(RuleBasedStateMachine):
     def resize(self, total: int) -> None:
         drained = not any(group.unread for group in self._groups)
         try:
-            self._run(self._broker.resize_topic(self._topic, total))
+            self._run(resize_topic(self._publisher, self._topic, total))
         except TopicNotDrainedError:
             # Another group's retries, which it has yet to pass over, are something to read too.
             assert not drained or len(self._groups) > 1

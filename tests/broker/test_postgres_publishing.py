@@ -12,8 +12,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Message
+from clientmgr.broker.message_checks import check_messages
 from clientmgr.broker.postgres.publish import UnknownTopicError, append, append_to_topics, append_transactions
-from clientmgr.broker.postgres.topics import check_messages
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import TOPIC, drain, message, messages, ready
 

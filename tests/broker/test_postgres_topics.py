@@ -10,12 +10,14 @@ from prometheus_client import REGISTRY
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError, PermanentError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Outcome, Retry
-from clientmgr.broker.postgres import retention, topics
+from clientmgr.broker.postgres import retention
+from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.lag import LagExport, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import last_offset, read_from
-from clientmgr.broker.postgres.topics import TopicNotDrainedError, drop_group, pass_offsets
+from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, drop_group, resize_topic
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready
 
@@ -28,6 +30,11 @@ ROWS = "SELECT array_agg(c_offset ORDER BY c_offset) FROM clientmgr.outbox_messa
 async def trim(database: Database, hours: float = 0.0, rows_a_transaction: int = 2) -> int:
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         return await retention.trim(connection, retention_hours=hours, rows_a_transaction=rows_a_transaction)
+
+
+async def resize(database: Database, total_partitions: int) -> None:
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        await resize_topic(connection, TOPIC, total_partitions)
 
 
 @pytest.mark.parametrize("name", ["ab", "1abc", "with space", "x" * 256, "semi;colon", ""])
@@ -58,23 +65,25 @@ async def test_a_subscription_to_a_missing_topic_is_refused_by_its_name(log_brok
         await log_broker.ensure_subscription(SUBSCRIPTION, "no-such-topic")
 
 
-async def test_resizing_is_refused_while_a_group_has_something_to_read(log_broker: PostgresBroker) -> None:
+async def test_resizing_is_refused_while_a_group_has_something_to_read(
+    log_broker: PostgresBroker, database: Database
+) -> None:
     await ready(log_broker)
     await log_broker.ensure_subscription("slow-reader", TOPIC)
     await log_broker.publish(TOPIC, [message(1)])
     await drain(log_broker)
     with pytest.raises(TopicNotDrainedError, match="slow-reader must first read it"):
-        await log_broker.resize_topic(TOPIC, 4)
+        await resize(database, 4)
 
 
-async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: PostgresBroker) -> None:
+async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: PostgresBroker, database: Database) -> None:
     await ready(log_broker)
     await log_broker.publish(TOPIC, [message(1)])
     refusals: list[str] = []
 
     async def resize_meanwhile(_: Batch) -> None:
         with pytest.raises(TopicNotDrainedError) as refusal:
-            await log_broker.resize_topic(TOPIC, 4)
+            await resize(database, 4)
         refusals.append(str(refusal.value))
 
     await log_broker.consume(SUBSCRIPTION, resize_meanwhile, burst=True)
@@ -84,14 +93,14 @@ async def test_resizing_is_refused_while_a_batch_is_in_hand(log_broker: Postgres
 
 @pytest.mark.parametrize("total", [3, 64])
 async def test_a_drained_topic_is_resized_without_loss_or_reordering(
-    log_broker: PostgresBroker, query: Query, total: int
+    log_broker: PostgresBroker, database: Database, query: Query, total: int
 ) -> None:
     await ready(log_broker)
     for n in range(30):
         await log_broker.publish(TOPIC, [message(n, tenant=str(n % 10))])
     await drain(log_broker)
 
-    await log_broker.resize_topic(TOPIC, total)
+    await resize(database, total)
 
     for n in range(30, 60):
         await log_broker.publish(TOPIC, [message(n, tenant=str(n % 10))])
@@ -154,18 +163,18 @@ async def test_retries_and_dead_letters_outlive_the_trimming(
 
 
 async def test_a_reader_with_its_own_books_keeps_what_it_has_not_passed(
-    log_broker: PostgresBroker, database: Database, query: Query
+    log_broker: PostgresBroker, database: Database, settings_for: Callable[[Database], Settings]
 ) -> None:
     await log_broker.ensure_topic(TOPIC)
+    await log_broker.ensure_subscription(TOPIC, TOPIC)
     await log_broker.publish(TOPIC, messages(range(5)))
+    with CursorReader(database, settings_for(database), TOPIC) as reader:
+        reader.read("2", 10)
+        reader.read("1", 10)
+    assert await trim(database) == 2
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
-        await topics.ensure_group(connection, "gateway", TOPIC, from_start=True)
-        [(partition,)] = query("SELECT clientmgr.partition_of('1', 16)")
-        await pass_offsets(connection, "gateway", {partition: 3})
-        await pass_offsets(connection, "gateway", {partition: 2})
-        assert await trim(database) == 2
-        await drop_group(connection, "gateway")
-        assert await trim(database) == 3
+        await drop_group(connection, TOPIC)
+    assert await trim(database) == 3
 
 
 async def test_a_group_from_the_start_begins_at_the_oldest_message_kept(

@@ -14,13 +14,13 @@ from clientmgr.base.errors import InvalidInputError, PermanentError, TransientEr
 from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
-from clientmgr.broker.postgres.consumption import TransactionEndedError
 from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.transport import PubSubBroker, PubSubUnavailableError
 from clientmgr.broker.pubsub.wire import Delivery
+from clientmgr.broker.settling import TransactionEndedError
 from clientmgr.local.embedded.server import free_port
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 from tests.gateway.process import GatewayProcess

@@ -216,9 +216,9 @@ async def test_a_contact_with_more_devices_than_a_page_has_them_all(dynamodb: Dy
     for number in range(5):
         dynamodb.put(98, 1, APPLICATION, f"c{number}", attributes={"long": "x" * 300_000})
     manager = DeviceManager(load_settings(dynamodb_endpoint=dynamodb.url))
-    found = await manager.find_by_contact_key(CustomerId(98), APPLICATION, 1)
+    found = await manager.find_by_contact_keys(CustomerId(98), APPLICATION, [1])
     manager.close()
-    assert [one.client_id for one in found] == [f"c{number}" for number in range(5)]
+    assert [one.client_id for one in found[1]] == [f"c{number}" for number in range(5)]
 
 
 @ON_THE_LOG

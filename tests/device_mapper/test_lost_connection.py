@@ -8,7 +8,7 @@ import pytest
 
 from clientmgr.base.database import Role
 from clientmgr.broker.interface import Batch, Outcome
-from clientmgr.broker.postgres.topics import ensure_topic
+from clientmgr.broker.postgres.topic_administration import ensure_topic
 from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
 from streaming.device_mapper.mapper import daemon
 from streaming.runtime.daemon import Daemon, Services, Source

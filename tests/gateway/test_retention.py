@@ -14,7 +14,8 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.lag import subscription_lag
-from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.postgres.retention import trim
+from clientmgr.broker.postgres.topic_administration import resize_topic
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.wire import to_proto
 from tests.broker.recording import until
@@ -64,8 +65,8 @@ async def published(client: PubSubClient, *bodies: bytes) -> None:
 
 
 async def trimmed(database: Database, settings: Settings) -> int:
-    async with PostgresBroker(database, settings) as broker:
-        return await broker.trim()
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        return await trim(connection, retention_hours=settings.broker_retention_hours)
 
 
 async def test_the_log_keeps_what_a_subscription_has_not_acknowledged(
@@ -75,12 +76,12 @@ async def test_the_log_keeps_what_a_subscription_has_not_acknowledged(
     await published(client, b"1", b"2", b"3")
     one, two, three = await client.pull(NAME, NAME, 10, 5.0)
     await client.acknowledge(NAME, [one.ack_id, three.ack_id])
-    await gateway.housekeeping.tidy()
+    await gateway.maintenance.apply_retention()
     assert await trimmed(database, settings) == 1  # 2 is not acknowledged, and 3 lies behind it
     await client.set_deadline(NAME, [two.ack_id], 0)
     (again,) = await client.pull(NAME, NAME, 10, 5.0)
     await client.acknowledge(NAME, [again.ack_id])
-    await gateway.housekeeping.tidy()
+    await gateway.maintenance.apply_retention()
     assert await trimmed(database, settings) == 2
 
 
@@ -91,7 +92,7 @@ async def test_the_log_keeps_acknowledged_messages_where_topic_or_subscription_a
     await published(client, b"old", b"new")
     run_sql(database, "UPDATE clientmgr.outbox_message_t SET published_at = now() - interval '2 h' WHERE c_offset = 1")
     await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
-    await gateway.housekeeping.tidy()
+    await gateway.maintenance.apply_retention()
     assert await trimmed(database, settings) == 1
     await client.seek_to_start(NAME)
     assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"new"]
@@ -113,10 +114,10 @@ async def test_a_topic_that_keeps_acknowledged_messages_can_be_resized_and_keeps
     await subscribed(client, topic_keeps_s=3600)
     await published(client, b"1", b"2")
     await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
-    await gateway.housekeeping.tidy()
+    await gateway.maintenance.apply_retention()
     for partitions in (32, 4):
-        async with PostgresBroker(database, settings) as broker:
-            await broker.resize_topic(NAME, partitions)
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            await resize_topic(connection, NAME, partitions)
         assert await trimmed(database, settings) == 0
     await client.seek_to_start(NAME)
     assert [one.message.data for one in await client.pull(NAME, NAME, 10, 5.0)] == [b"1", b"2"]
@@ -132,7 +133,7 @@ async def test_what_is_older_than_a_subscription_keeps_is_dropped(
     (held,) = await client.pull(NAME, NAME, 1, 5.0)
     assert held.message.data == b"in hand"
     run_sql(database, "UPDATE clientmgr.outbox_message_t SET published_at = now() - interval '2 h' WHERE c_offset < 3")
-    await gateway.housekeeping.tidy()
+    await gateway.maintenance.apply_retention()
     (left,) = await client.pull(NAME, NAME, 10, 5.0)
     assert left.message.data == b"new"
 
@@ -169,7 +170,7 @@ async def with_dead_letter_policy(client: PubSubClient, database: Database, name
 EXHAUST = "UPDATE clientmgr.gateway_deliveries SET attempt = 5, available_at = now()"
 
 
-async def test_housekeeping_goes_on_when_a_subscription_is_deleted_under_it(
+async def test_maintenance_goes_on_when_a_subscription_is_deleted_under_it(
     gateway: Gateway, client: PubSubClient, database: Database
 ) -> None:
     await subscribed(client)
@@ -181,7 +182,7 @@ async def test_housekeeping_goes_on_when_a_subscription_is_deleted_under_it(
             "SELECT FROM clientmgr.gateway_cursors WHERE subscription_id = %s FOR UPDATE", [subscription_id]
         )
         run_sql(database, EXHAUST)
-        forwarding = asyncio.create_task(gateway.housekeeping.forward_dead_letters())
+        forwarding = asyncio.create_task(gateway.maintenance.forward_dead_letters())
         pulling = asyncio.create_task(client.pull("doomed", NAME, 10, 20.0))
         waiting = (
             "SELECT count(*) >= 2 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%gateway_lock%'"
@@ -210,5 +211,5 @@ async def test_dead_letters_are_forwarded_though_those_of_another_subscription_c
     for name in ("broken", "sound"):
         assert len(await client.pull(name, NAME, 10, 5.0)) == 1
     run_sql(database, EXHAUST)
-    await gateway.housekeeping.forward_dead_letters()
+    await gateway.maintenance.forward_dead_letters()
     assert run_sql(database, "SELECT subscription_id FROM clientmgr.gateway_deliveries") == [(broken,)]

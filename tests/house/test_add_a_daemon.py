@@ -64,7 +64,7 @@ daemons.ALL = (
         publishes=("greetings",),
         roles=(Role.WRITER,),
         settings=("BROKER_WAIT_PERIOD_MS",),
-        metrics=("clientmgr.broker.metrics:CONSUMED",),
+        metrics=("clientmgr.broker.message_metrics:CONSUMED",),
         judged_by="unread messages",
     ),
 )

@@ -20,7 +20,7 @@ IMPORTED_FOR_SOMETHING_ELSE = {
         "clientmgr.live.redis_stream",
         # It explains what the device mapper would send and replays single messages: that is no traffic to count.
         "clientmgr.sending.metrics",
-        "clientmgr.broker.metrics",
+        "clientmgr.broker.message_metrics",
     },
     # Operators replay messages of error topics, with an audit entry; the gateway only forgets those that are gone.
     "pubsub-gateway": {"clientmgr.audit.log"},

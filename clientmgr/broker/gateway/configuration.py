@@ -30,7 +30,7 @@ _TOPIC_CHANGEABLE = {"labels", "message_retention_duration", "message_storage_po
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionRow:
-    """A row of gateway_subscriptions, as far as code decides by it."""
+    """The columns of gateway_subscriptions that our code needs."""
 
     id: int
     name: str
@@ -51,7 +51,7 @@ class SubscriptionRow:
 
 
 def normalised_subscription(wanted: Proto) -> Proto:
-    """A copy with Google's defaults in the place of what is unset; what can't be had is refused by name."""
+    """A copy with Google's defaults for unset fields. Refuses what we do not support, by name."""
     check_subscription(wanted.name)
     for field in _ELSEWHERE:
         if wanted.HasField(field):
@@ -142,7 +142,7 @@ def changed_topic(current: Proto, wanted: Proto, mask: Proto) -> Proto:
 
 
 def topic_proto(name: str, config: dict[str, Any] | None) -> Proto:
-    """A topic as the API shows it. None: the log has it and nobody described it further."""
+    """A topic as the API shows it. `config` is None for a topic that was made on the log itself."""
     message = json_format.ParseDict(config or {}, Topic(), ignore_unknown_fields=True)
     message.name = name
     message.state = 1  # ACTIVE

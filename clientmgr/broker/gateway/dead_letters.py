@@ -21,12 +21,12 @@ QUERIES = named_queries("gateway/queries/leases.sql")
 SUBSCRIPTION_QUERIES = named_queries("gateway/queries/subscriptions.sql")
 TOPIC_QUERIES = named_queries("gateway/queries/topics.sql")
 
-# Google's names for what a dead letter tells of its past.
+# Google's names for the attributes that tell a dead letter's history.
 SOURCE = "CloudPubSubDeadLetterSource"
 
 
 class DeadLetters:
-    """Called before each claim, and now and then for subscriptions that nobody reads."""
+    """Called before each claim, and by maintenance for subscriptions that nobody reads."""
 
     def __init__(self, pool: Pool, names: Names, wakeups: Wakeups) -> None:
         self._pool = pool
@@ -34,9 +34,9 @@ class DeadLetters:
         self._wakeups = wakeups
 
     async def forward(self, subscription: SubscriptionRow) -> int | None:
-        """Forward what is exhausted. Returns the number of deliveries from which claims leave messages to us.
+        """Forward messages without attempts left. Returns the number of deliveries from which on claims skip a message.
 
-        None, and so delivery for ever, where there is no dead-letter policy or its topic is gone: as with Google.
+        None, which means delivery for ever, if there is no dead-letter policy or its topic is gone, as with Google.
         """
         limit = subscription.max_delivery_attempts
         if subscription.dead_letter_topic is None or limit is None:

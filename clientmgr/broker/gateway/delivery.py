@@ -1,4 +1,4 @@
-"""Taking messages of a subscription out for a client: claims, the wait for something to claim, and the wire format."""
+"""Claims messages of a subscription for a client and puts them into the wire format."""
 
 import asyncio
 import contextlib
@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
@@ -23,7 +23,7 @@ MAX_RESPONSE_MESSAGES = 1000
 
 
 class Delivery:
-    """Claims messages such that no client's sudden end can keep them from others."""
+    """Claims messages so that a client that ends suddenly does not keep them from others."""
 
     def __init__(self, leases: Leases, dead_letters: DeadLetters) -> None:
         self._leases = leases
@@ -42,24 +42,24 @@ class Delivery:
             raise
 
     async def give_back(self, subscription: str, held: list[AckId]) -> None:
-        """Release leases; when the database does not answer, their deadlines will."""
+        """Release leases. If the database does not answer, they end with their deadlines."""
         try:
             await self._leases.release(subscription, held)
         except Refusal:
             return  # the subscription is gone, and its leases with it
         except Exception as error:
-            if classify(error) is not ErrorKind.TRANSIENT:
+            if not is_transient(error):
                 raise
             log.warning("leases could not be released; they will expire", subscription=subscription, error=str(error))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
-        """See `work` through, whatever becomes of the call that asked for it."""
+        """Finish `work` even if the call that started it is cancelled."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def finish(self) -> None:
-        """Wait until everything that was to be given back is."""
+        """Wait until everything has been given back."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 

@@ -112,7 +112,7 @@ class _Parser:
         if operator.text not in {"=", "!="} or operator.kind != "sign":
             raise _mistake(self._text, "= or != was expected after an attribute")
         equal = f"({key} == {json.dumps(self._string())})"
-        # As Google has it: a message without the attribute is unequal too.
+        # As with Google: a message without the attribute counts as unequal.
         return equal if operator.text == "=" else f"!{equal}"
 
     def _key(self) -> str:

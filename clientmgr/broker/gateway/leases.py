@@ -1,4 +1,4 @@
-"""Messages in the hands of clients: claiming, acknowledging, moving deadlines, giving back. SQL decides."""
+"""Messages that clients have in hand: claiming, acknowledging, moving deadlines, giving back. The SQL decides."""
 
 import base64
 import binascii
@@ -12,7 +12,7 @@ from typing import Any
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.gateway.batcher import Batcher
+from clientmgr.broker.batcher import Batcher
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import invalid, not_found_when_gone
@@ -82,7 +82,7 @@ class Leases:
         attempt_limit: int | None,
     ) -> list[LeasedMessage]:
         """At most `wanted` messages, and no more once they fill `max_bytes`; none when nothing is due."""
-        # Random, not counted: after a crash of the database a counter might give out a number again.
+        # Random: after a crash of the database a counter might give out a number twice.
         lease = secrets.randbits(62) + 1
         rows = await self._rows(
             "claim",
@@ -103,11 +103,11 @@ class Leases:
         return await self._acknowledging.submit(subscription, ack_ids) if ack_ids else []
 
     async def modify(self, subscription: str, deadlines: Sequence[Deadline]) -> list[bool]:
-        """Move the deadlines; which of the leases still held."""
+        """Move the deadlines. Returns which of the leases were still held."""
         return await self._modifying.submit(subscription, deadlines) if deadlines else []
 
     async def release(self, subscription: str, held: Sequence[AckId]) -> None:
-        """Give back what of `held` nobody else has by now."""
+        """Give back those of `held` that nobody else has by now."""
         if not held:
             return
         await self._rows("release", subscription, **_columns(held))

@@ -1,28 +1,30 @@
-"""What the gateway does unasked: dead letters of subscriptions nobody reads, expiry, progress for the log's trim."""
+"""What the gateway does without being called: it forwards dead letters of subscriptions that nobody reads, expires
+messages, and tells the log's retention how far subscriptions have come.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import psycopg
 from psycopg.rows import tuple_row
-from psycopg_pool import PoolTimeout
 
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import Refusal, not_found_when_gone
-from clientmgr.broker.gateway.signals import wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
 DEAD_LETTERS_EVERY_S = 2.0
-TIDY_EVERY_S = 15.0
+RETENTION_EVERY_S = 15.0
 
 
-class Housekeeping:
+class Maintenance:
     """Safe in any number of gateways at once: each step locks the subscription that it works on."""
 
     def __init__(self, pool: Pool, subscriptions: Subscriptions, dead_letters: DeadLetters) -> None:
@@ -32,23 +34,25 @@ class Housekeeping:
 
     async def run(self, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
-        tidy_at = clock() + TIDY_EVERY_S
+        retention_at = clock() + RETENTION_EVERY_S
         while not stop.is_set():
-            await wait_any(DEAD_LETTERS_EVERY_S, stop)
+            await wait_for_stop(stop, DEAD_LETTERS_EVERY_S)
             try:
                 await self.forward_dead_letters()
-                if clock() >= tidy_at:
-                    tidy_at = clock() + TIDY_EVERY_S
-                    await self.tidy()
-            except (psycopg.OperationalError, PoolTimeout) as error:
-                log.warning("the database does not answer; housekeeping waits", error=str(error))
+                if clock() >= retention_at:
+                    retention_at = clock() + RETENTION_EVERY_S
+                    await self.apply_retention()
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                log.warning("the database does not answer; maintenance will try again", error=str(error))
 
     async def forward_dead_letters(self) -> None:
         await self._for_each("with_dead_letters", self._forward_dead_letters)
 
-    async def tidy(self) -> None:
-        """Drop what subscriptions keep no longer, and let the log's retention know how far each has come."""
-        await self._for_each("subscription_names", self._tidy)
+    async def apply_retention(self) -> None:
+        """Drop what subscriptions no longer keep, and record for the log's retention how far each has come."""
+        await self._for_each("subscription_names", self._apply_retention)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["advance_retention_groups"])
@@ -56,22 +60,22 @@ class Housekeeping:
     async def _forward_dead_letters(self, name: str) -> None:
         await self._dead_letters.forward(await self._subscriptions.find(name))
 
-    async def _tidy(self, name: str) -> None:
+    async def _apply_retention(self, name: str) -> None:
         async with self._pool.connection() as connection:
             with not_found_when_gone(name):
-                await connection.execute(QUERIES["tidy"], {"name": name})
+                await connection.execute(QUERIES["apply_retention"], {"name": name})
 
     async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> None:
-        """Do the work for each subscription that the query names. One that fails does not keep the others from it."""
+        """Do the work for each subscription that the query names. A failure does not stop the others."""
         for name in await self._names(query):
             try:
                 await work(name)
             except Refusal:
-                continue  # deleted since
-            except psycopg.OperationalError:
-                raise
+                continue  # deleted meanwhile
             except psycopg.DatabaseError as error:
-                log.warning("housekeeping failed for a subscription", subscription=name, error=str(error))
+                if is_transient(error):
+                    raise
+                log.warning("maintenance failed for a subscription", subscription=name, error=str(error))
 
     async def _names(self, query: str) -> list[str]:
         async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 
 from clientmgr.broker.gateway.refusals import invalid_name
 
-DELETED_TOPIC = "_deleted-topic_"
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}"
 _TOPIC = re.compile(rf"projects/([^/\s]+)/topics/({_ID})")
 _SUBSCRIPTION = re.compile(rf"projects/([^/\s]+)/subscriptions/({_ID})")
@@ -23,7 +22,7 @@ class Names:
         return short if project == self.own_project else topic
 
     def topic_of_log(self, log_topic: str) -> str | None:
-        """The API's name for a topic of the log. None: its name is none that Pub/Sub allows."""
+        """The API's name for a topic of the log. None: Pub/Sub does not allow its name."""
         name = log_topic if log_topic.startswith("projects/") else f"projects/{self.own_project}/topics/{log_topic}"
         return name if _TOPIC.fullmatch(name) else None
 

@@ -1,11 +1,11 @@
-"""Publishing through the gateway: what Google's API allows, checked, then appended in shared transactions."""
+"""Publishing through the gateway: messages are checked against Google's limits and appended in shared commits."""
 
 from collections.abc import Sequence
 
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.gateway.batcher import Batcher
+from clientmgr.broker.batcher import Batcher
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Proto
@@ -17,7 +17,7 @@ from clientmgr.broker.interface import (
     MAX_ATTRIBUTES,
     Message,
 )
-from clientmgr.broker.metrics import PUBLISHED
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 
@@ -29,7 +29,7 @@ MAX_GROUP_COMMIT = 5000
 
 
 class Publishing:
-    """Concurrent publishers of a topic share commits: the topic's counter lets only one of them in at a time anyway."""
+    """Concurrent publishers of a topic share commits: the topic's counter admits only one at a time anyway."""
 
     def __init__(self, pool: Pool, names: Names, wakeups: Wakeups, cut_off_ms: int) -> None:
         self._pool = pool
@@ -52,7 +52,7 @@ class Publishing:
                 found = await (await cursor.execute(QUERIES["find"], {"log_topic": log_topic})).fetchone()
             if found is None:
                 raise not_found(topic)
-            # To Pub/Sub each message stands alone: a transaction group of its own in the log.
+            # To Pub/Sub each message stands alone, so in the log it is a transaction group of its own.
             transactions = [(message,) for batch in batches for message in batch]
             async with connection.transaction():
                 offsets = await append_transactions(

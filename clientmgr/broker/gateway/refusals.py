@@ -1,4 +1,4 @@
-"""What the gateway says no with: a gRPC status, worded as Google words it, and what a client's retry reads from it."""
+"""How the gateway refuses a call: a gRPC status in Google's words, with the details that a client's retry reads."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -50,7 +50,7 @@ def not_found(name: str) -> Refusal:
 
 @contextlib.contextmanager
 def not_found_when_gone(subscription: str) -> Iterator[None]:
-    """Refuse with NOT_FOUND where the database says that the subscription is not there, or no longer."""
+    """Refuse with NOT_FOUND when the database says that the subscription does not exist, or no longer."""
     try:
         yield
     except psycopg.DatabaseError as error:

@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway import protos
 from clientmgr.broker.gateway.protos import Proto
@@ -47,7 +47,7 @@ STREAMING_PULL = "google.pubsub.v1.Subscriber/StreamingPull"
 
 @dataclass(frozen=True)
 class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no types
-    """Finds the handler of a call; one that there is none for is refused in words, not by silence."""
+    """Finds the handler of a call. A call without a handler is refused with a reason."""
 
     unary: Mapping[str, UnaryCall]
     """By full name, as in `_TYPES`."""
@@ -102,8 +102,8 @@ def _refusing_handler(name: str) -> UnaryCall:
 async def _abort(context: Any, error: Exception, name: str) -> None:
     if isinstance(error, Refusal):
         await context.abort(error.code, error.message, error.trailing_metadata())
-    elif classify(error) is ErrorKind.TRANSIENT:
-        # The clients' own retries see an outage of the database through.
+    elif is_transient(error):
+        # The clients retry by themselves until the database is back.
         log.warning("the database does not answer", call=name, error=str(error))
         await context.abort(grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}")
     else:

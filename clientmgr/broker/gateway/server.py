@@ -14,15 +14,15 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
 from clientmgr.broker.gateway.leases import Leases
-from clientmgr.broker.gateway.maintenance import Housekeeping
+from clientmgr.broker.gateway.maintenance import Maintenance
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import gateway_pool
+from clientmgr.broker.gateway.publisher_service import PublisherService
 from clientmgr.broker.gateway.publishing import Publishing
 from clientmgr.broker.gateway.rpc import Calls, UnaryCall
 from clientmgr.broker.gateway.streams import Streams
 from clientmgr.broker.gateway.subscriber import MessageCalls
 from clientmgr.broker.gateway.subscriptions import Subscriptions
-from clientmgr.broker.gateway.topics import PublisherService
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 log = get_logger(__name__)
@@ -33,7 +33,7 @@ _OPTIONS = (
     ("grpc.max_send_message_length", 32 * 1024 * 1024),
     # Two gateways on one port would each get some of the calls, unnoticed.
     ("grpc.so_reuseport", 0),
-    # Clients that ping more often than gRPC likes are not to be cut off: Google's do.
+    # Don't cut off clients that ping more often than gRPC likes: Google's do.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # A client whose machine is gone closes no connection: its leases are released when these pings go unanswered.
@@ -45,7 +45,7 @@ _OPTIONS = (
 async def serve(
     settings: Settings, database: Database, stop: asyncio.Event, *, on_ready: Callable[[int], None] | None = None
 ) -> None:
-    """Run the gateway until `stop` is set. `on_ready` is told the port once it answers."""
+    """Run the gateway until `stop` is set. `on_ready` is called with the port once it answers."""
     async with Gateway(settings, database) as gateway:
         log.info("Pub/Sub gateway is ready", host=settings.pubsub_gateway_host, port=gateway.port)
         if on_ready is not None:
@@ -71,7 +71,7 @@ class Gateway:
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
         self._publisher = PublisherService(self._pool, names, self._publishing, settings.broker_total_partitions)
         self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
-        self.housekeeping = Housekeeping(self._pool, self._subscriptions, self._dead_letters)
+        self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters)
         self._server: Any = None
         self._background: list[asyncio.Task[None]] = []
         self.port = 0
@@ -82,7 +82,7 @@ class Gateway:
         return f"{self._settings.pubsub_gateway_host}:{self.port}"
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Returns when `stop` is set. Raises when what runs in the background can't go on: half a gateway is none."""
+        """Returns when `stop` is set. Raises when a background task fails: a gateway without it would not work."""
         stopped = asyncio.create_task(stop.wait())
         try:
             done, _ = await asyncio.wait({stopped, *self._background}, return_when=asyncio.FIRST_COMPLETED)
@@ -106,7 +106,7 @@ class Gateway:
         await self._server.start()
         self._background = [
             asyncio.create_task(self._wakeups.run(self._stop)),
-            asyncio.create_task(self.housekeeping.run(self._stop)),
+            asyncio.create_task(self.maintenance.run(self._stop)),
         ]
         return self
 

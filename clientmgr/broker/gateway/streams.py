@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 
+from clientmgr.base.errors import first_of
 from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, MIN_ACK_DEADLINE_S, SubscriptionRow
 from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
 from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
@@ -18,13 +19,13 @@ from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 REFRESH_S = 1.0
-# From this one on, a client takes a stream for dead that does not answer its empty requests.
+# From this version on, a client considers a stream dead that does not answer its empty requests.
 KEEP_ALIVE_PROTOCOL_VERSION = 1
 FIRST_REQUEST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 
 
 class Outstanding:
-    """What a stream has sent and not heard back of: its flow control, and what to release when it closes."""
+    """What a stream has sent and the client has not settled: for flow control, and for release when it closes."""
 
     def __init__(self, holders: dict[AckId, "Outstanding"], max_messages: int, max_bytes: int) -> None:
         self._holders = holders
@@ -69,7 +70,7 @@ class Outstanding:
 
 
 class Streams:
-    """The open streams of this process, findable by the leases they hold: acknowledgements also come by unary call."""
+    """The open streams of this process, found by the leases they hold: acknowledgements also come by unary call."""
 
     def __init__(
         self, subscriptions: Subscriptions, leases: Leases, delivery: Delivery, wakeups: Wakeups, stop: asyncio.Event
@@ -139,12 +140,9 @@ class _Stream:
                 tasks.create_task(self._read(first, requests))
                 tasks.create_task(self._send())
         except BaseExceptionGroup as group:
-            # One is all that can be told to the client.
+            # The client can be given only one error.
             refusals = group.subgroup(Refusal)
-            error: BaseException = refusals or group
-            while isinstance(error, BaseExceptionGroup):
-                error = error.exceptions[0]
-            raise error from None
+            raise first_of(refusals or group) from None
 
     async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
         await self._apply(first)
@@ -190,7 +188,7 @@ class _Stream:
         while not self._client_done.is_set():
             if streams.stop.is_set():
                 raise Refusal(grpc.StatusCode.UNAVAILABLE, "The gateway is stopping; please open the stream again.")
-            # Taken before we look: whatever comes after the look wakes us.
+            # Taken before we look, so that whatever comes after the look wakes us.
             news, room = signal.event, outstanding.room.event
             await self._refresh()
             if outstanding.free_messages > 0 and outstanding.free_bytes > 0:
@@ -198,7 +196,7 @@ class _Stream:
                     self._subscription, outstanding.free_messages, outstanding.free_bytes, self._lease_time
                 )
                 if messages:
-                    # Noted first: should the client be gone by now, they are released with the rest.
+                    # Noted first: if the client is gone by now, they are released with the rest.
                     outstanding.add(messages)
                     response = self._response()
                     response.received_messages.extend(received_message(self._subscription, m) for m in messages)
@@ -210,7 +208,7 @@ class _Stream:
                 await wait_any(REFRESH_S, room, streams.stop, self._client_done)
 
     async def _refresh(self) -> None:
-        """Now and then: has the subscription been changed, and have others settled what we believe to be ours?"""
+        """Once in a while, see whether the subscription was changed and whether others have settled our messages."""
         if time.monotonic() - self._refreshed_at < REFRESH_S:
             return
         self._refreshed_at = time.monotonic()

@@ -74,7 +74,7 @@ class Subscriptions:
         name = check_subscription(request.subscription.name)
         async with self._pool.connection() as connection, connection.transaction():
             cursor = connection.cursor(row_factory=tuple_row)
-            # Locked: two changes of different fields at once must both be there afterwards.
+            # Locked, so that of two changes at once neither undoes the other.
             await _lock(cursor, name)
             row = await (await cursor.execute(QUERIES["find"], {"name": name})).fetchone()
             if row is None:

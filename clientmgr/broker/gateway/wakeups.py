@@ -1,30 +1,31 @@
-"""Who waits for messages of which subscription, and how they learn of them: notifications first, a look now and then.
+"""Wakes the readers of a subscription when it may have messages: on notifications, and by polling now and then.
 
-One connection listens and one query asks for all readers of the process, so idle readers cost next to nothing.
+One connection listens and one query polls for all readers of the process, so idle readers cost next to nothing.
 """
 
 import asyncio
 import contextlib
 import time
+from typing import Any
 from weakref import WeakValueDictionary
 
-import psycopg
+from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
-from psycopg_pool import PoolTimeout
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
+from clientmgr.base.notifications import listen
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.signals import Signal, wait_any
+from clientmgr.broker.postgres.wakeups import CHANNEL
 
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
-CHANNEL = "event_channel"
-# What is due may still wait for another of its ordering key: a look is not to wake its readers all the time.
+# A due message may have to wait for another of its ordering key: don't wake its readers at every look.
 AGAIN_S = 0.25
-RECONNECT_S = 1.0
 
 
 class SubscriptionSignal(Signal):
@@ -65,12 +66,12 @@ class Wakeups:
             signal.notify()
 
     def look_now(self) -> None:
-        """Some message's time has changed, or somebody began to wait: see when the next is due."""
+        """A message's due time has changed, or somebody began to wait: find out when the next is due."""
         self._look_now.set()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Listen and look until `stop`, over any outage of the database."""
-        listening = asyncio.create_task(self._listen())
+        """Listen and look until `stop`, through any outage of the database."""
+        listening = asyncio.create_task(listen(self._connect, CHANNEL, self._heard, listening=self.look_now))
         try:
             await self._look(stop)
         finally:
@@ -85,7 +86,9 @@ class Wakeups:
             self._look_now.clear()
             try:
                 pause = await self._wake_those_with_work()
-            except (psycopg.OperationalError, PoolTimeout) as error:
+            except Exception as error:
+                if not is_transient(error):
+                    raise
                 log.warning("the database does not answer; looking again", error=str(error))
                 pause = self._poll_s
 
@@ -112,16 +115,9 @@ class Wakeups:
                 pause = min(pause, due_in_s)
         return pause
 
-    async def _listen(self) -> None:
-        while True:
-            try:
-                connection = await self._database.connect_async(Role.WRITER, autocommit=True)
-                async with connection:
-                    await connection.execute(f"LISTEN {CHANNEL}")
-                    self.look_now()  # what came while nobody listened
-                    async for notification in connection.notifies():
-                        if notification.payload.isdecimal():
-                            self.topic_has_news(int(notification.payload))
-            except psycopg.OperationalError as error:
-                log.warning("no notifications for now; looking now and then instead", error=str(error))
-            await asyncio.sleep(RECONNECT_S)
+    async def _connect(self) -> AsyncConnection[Any]:
+        return await self._database.connect_async(Role.WRITER, autocommit=True)
+
+    def _heard(self, payload: str) -> None:
+        if payload.isdecimal():
+            self.topic_has_news(int(payload))

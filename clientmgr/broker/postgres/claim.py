@@ -33,7 +33,7 @@ class Subscription:
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A message and its place in the log. A Struct, as messages are: making one costs a ninth of a dataclass."""
+    """A message and its place in the log. A Struct, as messages are: it costs a ninth of a dataclass to create."""
 
     offset: int
     tx_last_offset: int
@@ -45,18 +45,18 @@ class Record(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one look at a partition gave. The partition is ours until the transaction ends."""
+    """What one look at a partition found. The partition is ours until the transaction ends."""
 
     partition_id: int
     first_offset: int
     """Where the group stood."""
     last_offset: int
-    """The last offset looked at: with `records` empty there were only other groups' retries to pass."""
+    """The last offset looked at. If `records` is empty, there were only other groups' retries to pass."""
     records: Sequence[Record]
     rows: int = 0
     """How many messages were looked at: `records`, and other groups' retries."""
     more_elsewhere: bool = False
-    """Whether another partition, that nobody in this process is at, has something to read as well."""
+    """Whether another partition, which nobody in this process has in hand, has something to read as well."""
 
     @property
     def messages(self) -> list[ReceivedMessage]:
@@ -89,8 +89,8 @@ async def send_claim(
 ) -> AsyncCursor[tuple[Any, ...]]:
     """Send the query that claims a partition.
 
-    `begin`: begin the transaction with it. Both go in one message, as text: a look often comes back empty, and a round
-    trip less is a fifth less of the time from a message to its handler.
+    `begin`: begin the transaction with it. Both go in one message, as text: a look often finds nothing, and saving a
+    round trip saves a fifth of the time from a message to its handler.
     """
     if begin:
         cursor = connection.cursor(row_factory=tuple_row)
@@ -118,7 +118,7 @@ async def send_claim(
 
 @functools.lru_cache(maxsize=256)
 def quoted(text: str) -> str:
-    """As a literal, for statements that go as text."""
+    """As an SQL literal, for statements that are sent as text."""
     return Literal(text).as_string()
 
 

@@ -1,4 +1,4 @@
-"""One consumer: a connection, a batch in hand, and the loop that claims, handles and settles until it is told to stop.
+"""One consumer: a connection, a batch in hand, and the loop that claims, handles and settles until it has to stop.
 
 Claim, handler, published messages and offset are one transaction: whatever happens to us, all of it or nothing did.
 """
@@ -13,32 +13,32 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from clientmgr.base.database import CONNECTION_LIFETIME_S
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
-from clientmgr.broker.postgres.claim import QUERIES, Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import (
-    Consumption,
-    Handled,
-    TransactionEndedError,
-    backoff_s,
-    reconnect_pause_s,
-    wait_for_stop,
-)
+from clientmgr.base.waiting import wait_for_stop
+from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.publish import append_to_topics
-from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
+from clientmgr.broker.postgres.settlement import send_advance, send_postpone, send_settlement
+from clientmgr.broker.settling import (
+    BURST_PATIENCE_S,
+    Handled,
+    Settlement,
+    TransactionEndedError,
+    pause_after_failure_s,
+)
 
 log = get_logger(__name__)
 
-# In burst mode: a retry that is due by then is waited for, a later one is left.
-BURST_PATIENCE_S = 1.0
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
+NOTHING: Handled[Record] = Handled(Settlement())
 
 
 class Consumer:
-    """Run it once with `run()`. It only ever raises for what no retry can mend, like a missing table."""
+    """Run it once with `run()`. It raises only for what no retry can mend, like a missing table."""
 
     def __init__(self, context: Consumption) -> None:
         self._context = context
@@ -63,7 +63,7 @@ class Consumer:
                     return
             except Exception as error:
                 lost = connection is not None and connection.closed
-                if not lost and classify(error) is not ErrorKind.TRANSIENT:
+                if not lost and not is_transient(error):
                     raise
                 await self._pause(error)
             finally:
@@ -93,7 +93,7 @@ class Consumer:
         return True
 
     async def _find_work(self, connection: AsyncConnection[Any]) -> Claim | None:
-        """The next claim, waiting for it if need be. None: we are to stop, or in burst mode there is nothing left."""
+        """The next claim; waits for it if need be. None: we have to stop, or in burst mode nothing is left."""
         wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while not self._context.stop.is_set():
             if self._exhausted:
@@ -112,8 +112,8 @@ class Consumer:
             await connection.execute("ROLLBACK")
             if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
                 return None
-            # What woke us may have come to a partition that another of us has claimed just before: it is to look again.
-            # Has it let go of it meanwhile, without seeing that, we are.
+            # What woke us may have come to a partition that another of us has just claimed: that one has to look again.
+            # If it has let the partition go meanwhile without seeing the message, we have to.
             if others <= self._context.awake:
                 self._exhausted = True
                 if others:
@@ -121,7 +121,7 @@ class Consumer:
         return None
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
-        """Put due retries back into the log. Returns in how many seconds more will be due."""
+        """Put due retries back into the log. Returns the seconds until more are due."""
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
         cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
         await cursors[0].execute(
@@ -154,8 +154,8 @@ class Consumer:
     async def _linger(self, connection: AsyncConnection[Any], claim: Claim) -> Claim:
         """Give the batch time to fill up. The partition is ours already; looking again shows what has come since.
 
-        Counted from when its first message was published: while one partition is waited for the others' time runs too,
-        or sixteen of them would take sixteen waits.
+        The time counts from when its first message was published: while we wait for one partition the others' time runs
+        too. Otherwise sixteen partitions would take sixteen waits.
         """
         linger_s = self._options.linger_ms / 1000
         waited_s = time.time() - claim.messages[0].published_at.timestamp() if claim.records else linger_s
@@ -171,7 +171,7 @@ class Consumer:
         return claim
 
     async def _handle(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
-        """Handle and settle one claim. Returns the next one, if there is, which came with the answer to the COMMIT."""
+        """Handle and settle one claim. Returns the next one, if any, which came with the answer to the COMMIT."""
         in_hand = self._context.in_hand
         in_hand.add(claim.partition_id)
         try:
@@ -184,7 +184,7 @@ class Consumer:
     async def _handle_in_hand(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
         started = time.monotonic()
         try:
-            handled = await self._context.handle(connection, claim) if claim.records else Handled(Settlement(), {})
+            handled = await self._context.handle(connection, claim) if claim.records else NOTHING
             next_claim = await self._settle(connection, claim, handled)
         except TransactionEndedError:
             raise
@@ -195,20 +195,20 @@ class Consumer:
             self._context.count(handled, started)
         return next_claim
 
-    async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled) -> Claim | None:
-        delay_s = handled.settlement.shortest_delay_s()
+    async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled[Record]) -> Claim | None:
+        delay_s = handled.settlement.shortest_delay_s
         if delay_s is not None:
             self._next_look_at = min(self._next_look_at, time.monotonic() + delay_s)
         self._exhausted = self._took_the_last(claim)
         claim_next = not self._context.stop.is_set() and not self._exhausted and time.monotonic() < self._next_look_at
-        await handled.settlement.send(connection, self._subscription)
+        await send_settlement(connection, self._subscription, handled.settlement)
         await append_to_topics(connection, handled.publications, cut_off_ms=self._context.cut_off_ms)
         await send_advance(
             connection, self._subscription, claim, claim.last_offset + 1, "COMMIT; BEGIN" if claim_next else "COMMIT"
         )
         if not claim_next:
             return None
-        self._context.in_hand.discard(claim.partition_id)  # the next look is needed to see what has come to it
+        self._context.in_hand.discard(claim.partition_id)  # so that the next look sees what has come to it
         cursor = await self._send_claim(connection)
         next_claim = await read_claim(cursor, self._subscription.topic)
         if next_claim is None:
@@ -240,7 +240,7 @@ class Consumer:
             await take_apart(self._context, connection, claim)
 
     async def _postpone(self, connection: AsyncConnection[Any], claim: Claim) -> None:
-        await send_postpone(connection, self._subscription, claim, backoff_s(claim.failures))
+        await send_postpone(connection, self._subscription, claim, pause_after_failure_s(claim.failures + 1))
         self._failure_to_note = None
 
     @staticmethod
@@ -248,7 +248,7 @@ class Consumer:
         try:
             await connection.rollback()
         except psycopg.Error:
-            # It may be half-way through anything: end it, the server then rolls back by itself.
+            # Its state is unknown: close it, and the server rolls back by itself.
             await connection.close()
             raise
 

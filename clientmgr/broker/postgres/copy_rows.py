@@ -1,4 +1,4 @@
-"""Rows of the log in COPY's binary format, made by hand: psycopg's formatter, value by value, takes four times as long.
+"""Rows of the log in COPY's binary format, built by hand: psycopg formats value by value and takes four times as long.
 
 The format is PostgreSQL's own ("COPY", "Binary Format"): the number of columns, then each one's length and bytes. What
 many rows have in common comes first in a row, so that it is written once.

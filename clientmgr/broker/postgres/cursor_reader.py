@@ -1,7 +1,7 @@
 """Reads a topic for somebody who keeps the cursor elsewhere and stores it only after the work: a Dagster sensor.
 
-It is a group all the same: `clientmgr topics` tells how far it is, retention waits for it, and its dead letters can be
-replayed. What it is asked to read after, it has done with: nothing is passed before its cursor is stored.
+It is still a group: `clientmgr topics` shows how far it has come, retention waits for it, and its dead letters can be
+replayed. A cursor that it is given has been stored, so all messages up to it count as read.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
-from clientmgr.broker.postgres.settlement import as_text
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.settling import as_text
 
 
 class CursorReader:
@@ -45,7 +45,7 @@ class CursorReader:
         return read_from(self._open, self._topic, after, limit, group_id=self._topic)
 
     def bury(self, message: LoggedMessage, error: Exception) -> None:
-        """Set a message aside where `clientmgr dlq` shows it. A second time changes nothing but the time."""
+        """Set a message aside where `clientmgr dlq` shows it. Doing so twice changes only the time."""
         self._open.execute(
             CONSUMING_QUERIES["bury"],
             {
@@ -65,7 +65,7 @@ class CursorReader:
         return self._connection
 
     def _topic_id(self) -> int:
-        """The topic's id; topic and group are made where they are missing."""
+        """The topic's id. Creates topic and group where they are missing."""
         wanted = {"group_id": self._topic, "topic": self._topic}
         row = self._open.execute(QUERIES["group_topic_id"], wanted).fetchone()
         if row is None:

@@ -8,18 +8,22 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message
-from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
-from clientmgr.broker.postgres.consumption import Consumption, Handled, TransactionEndedError, backoff_s
+from clientmgr.broker.postgres.claim import Claim, Record, read_claim, send_claim
+from clientmgr.broker.postgres.consumption import Consumption
 from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
-from clientmgr.broker.postgres.settlement import Settlement, send_advance, send_postpone
-from clientmgr.broker.postgres.topics import require_topics
-
-# More than 64 savepoints in a transaction no longer fit into a backend's shared cache, and every reader gets slow.
-GROUPS_A_COMMIT = 32
+from clientmgr.broker.postgres.settlement import send_advance, send_postpone, send_settlement
+from clientmgr.broker.postgres.topic_administration import require_topics
+from clientmgr.broker.settling import (
+    SAVEPOINTS_A_COMMIT,
+    Handled,
+    Settlement,
+    TransactionEndedError,
+    pause_after_failure_s,
+)
 
 
 async def take_apart(context: Consumption, connection: AsyncConnection[Any], failed: Claim) -> None:
-    """Handle the groups of `failed` one by one. The connection has no transaction open, before and after."""
+    """Handle the groups of `failed` one by one. No transaction is open before or after."""
     more = True
     while more:
         await connection.execute("BEGIN")
@@ -31,26 +35,26 @@ async def take_apart(context: Consumption, connection: AsyncConnection[Any], fai
         )
         claim = await read_claim(cursor, context.subscription.topic)
         if claim is None or claim.first_offset > failed.last_offset:
-            # Somebody else was quicker, and has taken it from here.
+            # Another consumer was quicker and goes on from here.
             await connection.execute("ROLLBACK")
             return
         more = await _handle_some_groups(context, connection, claim)
 
 
 async def _handle_some_groups(context: Consumption, connection: AsyncConnection[Any], claim: Claim) -> bool:
-    """Handle up to GROUPS_A_COMMIT groups and commit. False: one of them must wait, and the partition with it."""
+    """Handle up to SAVEPOINTS_A_COMMIT groups and commit. False: one of them must wait, and the partition with it."""
     started = time.monotonic()
     groups = claim.transaction_groups()
-    committed: list[Handled] = []
+    committed: list[Handled[Record]] = []
     publications: dict[str, list[list[Message]]] = {}
     new_offset = claim.first_offset
     waiting: Claim | None = None
-    for group in groups[:GROUPS_A_COMMIT]:
+    for group in groups[:SAVEPOINTS_A_COMMIT]:
         handled = await _handle_group(context, connection, group)
         if handled is None:
             waiting = group
             break
-        await handled.settlement.send(connection, context.subscription)
+        await send_settlement(connection, context.subscription, handled.settlement)
         committed.append(handled)
         for topic, messages in handled.publications.items():
             publications.setdefault(topic, []).append(list(messages))
@@ -64,19 +68,19 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
     else:
         await send_advance(connection, context.subscription, claim, new_offset)
         rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
-        await send_postpone(connection, context.subscription, rest, backoff_s(waiting.failures))
+        await send_postpone(connection, context.subscription, rest, pause_after_failure_s(waiting.failures + 1))
         await connection.execute("COMMIT")
     for one in committed:
         context.count(one, started)
     return waiting is None
 
 
-async def _handle_group(context: Consumption, connection: AsyncConnection[Any], group: Claim) -> Handled | None:
-    """None: the group may succeed later. Whatever a failed handler did in the database is undone."""
+async def _handle_group(context: Consumption, connection: AsyncConnection[Any], group: Claim) -> Handled[Record] | None:
+    """None: the group may succeed later. What a failed handler did in the database is undone."""
     await connection.execute("SAVEPOINT transaction_group")
     try:
         handled = await context.handle(connection, group)
-        # A deferred constraint would speak up only at COMMIT, and would take the other groups with it.
+        # A deferred constraint would fail only at COMMIT, and would take the other groups with it.
         await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
         await require_topics(connection, list(handled.publications))
         await connection.execute("RELEASE SAVEPOINT transaction_group")
@@ -89,5 +93,5 @@ async def _handle_group(context: Consumption, connection: AsyncConnection[Any], 
         await connection.execute("RELEASE SAVEPOINT transaction_group")
         if context.can_recover(error, group):
             return None
-        return Handled(Settlement.all_dead(group, error), {})
+        return Handled(Settlement.all_dead(group.records, error))
     return handled

@@ -1,4 +1,4 @@
-"""How far each group is behind, for the command line and the metrics. Reads only; any role can."""
+"""How far each group is behind, for the command line and the metrics. It only reads, so any role will do."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from psycopg import AsyncConnection
 from psycopg.rows import class_row, tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.metrics import forget_lag, set_lag
+from clientmgr.broker.message_metrics import forget_lag, set_lag
 
 QUERIES = named_queries("broker/queries/lag.sql")
 
 COUNT_AT_MOST = 1_000_000
-"""Per partition: beyond this, "at least so many" is told rather than counted."""
+"""Per partition: counting stops here, and the figure then means "at least so many"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ async def subscription_lag(
     subscription: str | None = None,
     at_most: int = COUNT_AT_MOST,
 ) -> list[SubscriptionLag]:
-    """Every group, or those of one topic or name, in order. Groups that are gone but left dead letters are told too."""
+    """Every group, or those of one topic or name, in order. A deleted group that left dead letters is listed too."""
     chosen = {"topic": topic, "subscription": subscription, "at_most": at_most}
     async with connection.cursor(row_factory=class_row(PartitionLag)) as cursor:
         await cursor.execute(QUERIES["partition_lag"], chosen)
@@ -89,10 +89,10 @@ def _total(
 
 
 class LagExport:
-    """Sets the gauges of all subscriptions. Call it now and then, from one process."""
+    """Sets the gauges of all subscriptions. Call it regularly, from one process only."""
 
     def __init__(self) -> None:
-        self._told: set[tuple[str, str]] = set()
+        self._exported: set[tuple[str, str]] = set()
 
     async def __call__(self, connection: AsyncConnection[Any]) -> None:
         lags = await subscription_lag(connection)
@@ -106,6 +106,6 @@ class LagExport:
                 dead=lag.dead,
             )
         current = {(lag.topic, lag.subscription) for lag in lags}
-        for gone in self._told - current:
+        for gone in self._exported - current:
             forget_lag(*gone)
-        self._told = current
+        self._exported = current

@@ -1,6 +1,6 @@
-"""Appends messages to the log inside a transaction that is given. When to commit is the caller's business.
+"""Appends messages to the log inside the caller's transaction. The caller decides when to commit.
 
-Publish late: from the first append on, the transaction holds up everyone else who publishes to the topic.
+Publish late: from the first append on, everyone else who publishes to the topic waits for the transaction to end.
 """
 
 import contextlib
@@ -31,7 +31,7 @@ INSERT_MAX_BYTES = 1024 * 1024
 
 
 class UnknownTopicError(PermanentError):
-    """Nobody made this topic."""
+    """No such topic exists."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(f"topic {topic} does not exist: make it with ensure_topic, or check its name")
@@ -40,18 +40,18 @@ class UnknownTopicError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """Messages for one topic, and how they are to stand in its log."""
+    """Messages for one topic, and how they are grouped in its log."""
 
     topic: str
     messages: Sequence[Message]
     group_sizes: Sequence[int] | None = None
-    """Lengths of the transaction groups. None: all belong with what else this database transaction appends."""
+    """Lengths of the transaction groups. None: one group with all else that this database transaction appends."""
     group_id: str | None = None
     cut_off_ms: int | None = None
 
     @property
     def is_small(self) -> bool:
-        """Whether an INSERT, in one round trip, is the quicker way."""
+        """Whether an INSERT, which takes one round trip, is quicker than a COPY."""
         return (
             len(self.messages) <= INSERT_MAX_MESSAGES
             and sum(len(message.data) for message in self.messages) <= INSERT_MAX_BYTES
@@ -90,8 +90,8 @@ async def append(
 ) -> range:
     """Append `messages` in the connection's transaction and return their offsets, in the messages' order.
 
-    Everything that one database transaction appends to a topic is one transaction group. `group_id`: only this group is
-    to see them. `cut_off_ms`: end the session when the transaction stays idle for longer after this.
+    Everything that one database transaction appends to a topic is one transaction group. `group_id`: only this group
+    sees them. `cut_off_ms`: the server ends the session if the transaction then stays idle for longer.
     """
     return await execute(connection, Append(topic, messages, None, group_id, cut_off_ms))
 
@@ -116,7 +116,7 @@ async def append_to_topics(
     *,
     cut_off_ms: int | None = None,
 ) -> dict[str, range]:
-    """Append to several topics, in the order that all keep to."""
+    """Append to several topics, in the order that everybody uses."""
     return {
         topic: await append(connection, topic, messages_by_topic[topic], cut_off_ms=cut_off_ms)
         for topic in in_lock_order(messages_by_topic)
@@ -124,10 +124,10 @@ async def append_to_topics(
 
 
 def in_lock_order(topics: Iterable[str]) -> list[str]:
-    """The order in which everybody appends to several topics: two who do so can't wait for each other.
+    """The order in which everybody appends to several topics, so that no two transactions wait for each other.
 
-    Whoever appends to a topic holds it until the commit. Those that others are in a hurry for come last: a large batch
-    holds them for as long as what it appends there and its commit take, not for as long as all its other messages do.
+    An append locks its topic until the commit. Topics that many others publish to come last: a large batch then locks
+    them only while it appends there and commits, not while it appends all its other messages.
     """
     return sorted(topics, key=lambda topic: (topic in SHARED, topic))
 
@@ -142,14 +142,14 @@ async def execute(connection: AsyncConnection[Any], request: Append) -> range:
                 await cursor.execute(QUERIES["append_rows"], request.insert_parameters())
                 (first,) = await anext(cursor)
             return range(first, first + len(request.messages))
-        # Without a transaction around both, the counter's lock would be gone before the COPY comes.
+        # Without a transaction around both, the counter's lock would end before the COPY begins.
         async with connection.transaction():
             return await _copy(connection, request)
 
 
 @contextlib.contextmanager
 def unknown_topic_named() -> Iterator[None]:
-    """Give the database's way of saying that a topic is missing the name that the rest of the program knows."""
+    """Turn the database's error about a missing topic into our own."""
     try:
         yield
     except psycopg.errors.NoDataFound as error:

@@ -33,8 +33,8 @@ def read_from(
 ) -> list[LoggedMessage]:
     """Up to `limit` messages after `after_offset` (0: from the oldest kept), in order; with `group_id` its retries too.
 
-    Nothing is ever passed over: a message that becomes visible later has a higher offset. A topic that does not exist
-    is an error, not an empty one.
+    Nothing is ever skipped: a message that becomes visible later has a higher offset. A topic that does not exist is
+    an error, not an empty topic.
     """
     with connection.cursor(binary=True, row_factory=class_row(LoggedMessage)) as cursor:
         cursor.execute(

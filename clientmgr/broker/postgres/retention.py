@@ -1,4 +1,4 @@
-"""Removes from the log what every group has passed and is old enough. Safe to run at any time, by anyone."""
+"""Removes old messages that every group has passed from the log. Safe to run at any time, by anyone."""
 
 from datetime import timedelta
 from typing import Any

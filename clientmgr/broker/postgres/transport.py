@@ -9,18 +9,21 @@ import psycopg
 from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
-from clientmgr.broker.postgres import retention, topics
+from clientmgr.broker.message_checks import check_messages
+from clientmgr.broker.message_metrics import PUBLISHED
+from clientmgr.broker.postgres import topic_administration
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
-from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s, wait_for_stop
+from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.wakeups import Wakeups
+from clientmgr.broker.settling import Ledger
 
 log = get_logger(__name__)
 
@@ -45,26 +48,18 @@ class PostgresBroker:
 
     async def ensure_topic(self, topic: str) -> None:
         async with await self._connect() as connection:
-            await topics.ensure_topic(connection, topic, total_partitions=self._settings.broker_total_partitions)
+            await topic_administration.ensure_topic(
+                connection, topic, total_partitions=self._settings.broker_total_partitions
+            )
 
     async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
         async with await self._connect() as connection:
-            await topics.ensure_group(connection, subscription, topic, from_start=from_start)
-
-    async def resize_topic(self, topic: str, total_partitions: int) -> None:
-        """See `topics.resize_topic`."""
-        async with await self._connect() as connection:
-            await topics.resize_topic(connection, topic, total_partitions)
-
-    async def trim(self) -> int:
-        """Delete what every group has passed and the retention no longer keeps. Returns how many messages."""
-        async with await self._connect() as connection:
-            return await retention.trim(connection, retention_hours=self._settings.broker_retention_hours)
+            await topic_administration.ensure_group(connection, subscription, topic, from_start=from_start)
 
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        topics.check_messages(topic, messages, self._settings.broker_max_message_bytes)
+        check_messages(topic, messages, self._settings.broker_max_message_bytes)
         if not messages:
             return
         if connection is not None:
@@ -86,32 +81,33 @@ class PostgresBroker:
         found = await self._find_subscription(subscription, stop)
         if found is None:
             return ConsumeStats()
+        options = options or self._default_options()
         context = Consumption(
             found,
             handler,
-            options or self._default_options(),
+            options,
             stop,
             burst,
             self._connect,
             self.wakeups,
-            SubscriptionMetrics(found.topic, subscription),
+            Ledger.open(found.topic, subscription, options.max_attempts),
             self._settings.broker_max_message_bytes,
             self._cut_off_ms,
         )
         if not burst:
             self.wakeups.start()
         await _run_consumers(context)
-        return context.stats
+        return context.ledger.stats
 
     async def _find_subscription(self, subscription: str, stop: asyncio.Event) -> Subscription | None:
-        """A server that is away comes back: a worker that starts before it waits, like one that was there already."""
+        """Waits for a server that is away: a worker may start before it does."""
         failures = 0
         while not stop.is_set():
             try:
                 async with await self._connect() as connection:
-                    return await topics.find_subscription(connection, subscription)
+                    return await topic_administration.find_subscription(connection, subscription)
             except (psycopg.Error, OSError) as error:
-                if classify(error) is not ErrorKind.TRANSIENT:
+                if not is_transient(error):
                     raise
                 log.warning("no connection yet", subscription=subscription, error=str(error).strip())
                 await wait_for_stop(stop, reconnect_pause_s(failures))
@@ -130,7 +126,7 @@ class PostgresBroker:
         return self._settings.broker_publish_timeout_ms or None
 
     async def _connect(self) -> AsyncConnection[Any]:
-        # Autocommit: BEGIN and COMMIT are sent by us, in the same round trip as what comes before and after them.
+        # Autocommit: we send BEGIN and COMMIT ourselves, in one round trip with the statements beside them.
         return await self._database.connect_async(Role.WRITER, autocommit=True)
 
     async def _connect_to_publish(self) -> AsyncConnection[Any]:

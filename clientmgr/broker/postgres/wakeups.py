@@ -1,8 +1,8 @@
 """One LISTEN connection for the whole process, and the sleepers it wakes. A lost notification costs a polling interval.
 
-A notification wakes one sleeper of its topic; whoever finds that there is more wakes the next. A single message does
-not start a stampede, and a flood of them has everybody up in no time. Only when nobody sleeps is it news for those who
-are busy, who look again when they are done.
+A notification wakes one sleeper of its topic; a sleeper that finds more work wakes the next. So a single message wakes
+one consumer, and a flood soon wakes all. When nobody sleeps, the notification is kept as news for the busy consumers,
+who look again when they are done.
 """
 
 import asyncio
@@ -11,19 +11,15 @@ import contextlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import psycopg
 from psycopg import AsyncConnection
 
-from clientmgr.base.logs import get_logger
-
-log = get_logger(__name__)
+from clientmgr.base.notifications import listen
 
 CHANNEL = "event_channel"
-FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 
 class Wakeups:
-    """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers sleep their full time."""
+    """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers only poll."""
 
     def __init__(self, connect: Callable[[], Awaitable[AsyncConnection[Any]]]) -> None:
         self._connect = connect
@@ -34,7 +30,10 @@ class Wakeups:
 
     def start(self) -> None:
         if self._task is None:
-            self._task = asyncio.create_task(self._listen(), name="broker wake-ups")
+            self._task = asyncio.create_task(
+                listen(self._connect, CHANNEL, self._heard, listening=self._wake_everybody, lost=self._listening.clear),
+                name="broker wake-ups",
+            )
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -51,8 +50,8 @@ class Wakeups:
         await self._listening.wait()
 
     def news(self, topic_id: int) -> int:
-        """A number that changes when something new may be left for those who are busy. Read it before looking."""
-        self._sleepers[topic_id]  # from now on the topic counts as one that is read here
+        """A number that changes when busy consumers should look again. Read it before looking."""
+        self._sleepers[topic_id]  # marks the topic as one that this process reads
         return self._news[topic_id]
 
     async def sleep(self, topic_id: int, seen_news: int, seconds: float) -> None:
@@ -81,7 +80,7 @@ class Wakeups:
         self.leave_to_the_busy(topic_id)
 
     def leave_to_the_busy(self, topic_id: int) -> int:
-        """There may be something in what others have in hand: they are to look again. Returns the news' new number."""
+        """Others may have its partition in hand: they have to look again. Returns the news' new number."""
         self._news[topic_id] += 1
         return self._news[topic_id]
 
@@ -90,27 +89,14 @@ class Wakeups:
         while self._sleepers[topic_id]:
             self.wake_one(topic_id)
 
-    async def _listen(self) -> None:
-        pause = FIRST_PAUSE_S
-        while True:
-            try:
-                async with await self._connect() as connection:
-                    await connection.execute(f"LISTEN {CHANNEL}")
-                    pause = FIRST_PAUSE_S
-                    self._listening.set()
-                    # What was published before the LISTEN, or while there was none, told nobody.
-                    for topic_id in list(self._sleepers):
-                        self.wake_all(topic_id)
-                    async for notification in connection.notifies():
-                        self._heard(notification.payload)
-            except (psycopg.Error, OSError) as error:
-                log.warning("not listening for new messages, polling meanwhile", error=str(error).strip())
-            self._listening.clear()
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, LONGEST_PAUSE_S)
+    def _wake_everybody(self) -> None:
+        """Listening begins: nobody was notified of what was published before."""
+        self._listening.set()
+        for topic_id in list(self._sleepers):
+            self.wake_all(topic_id)
 
     def _heard(self, payload: str) -> None:
         if payload.isdecimal():
             topic_id = int(payload)
-            if topic_id in self._sleepers:  # or nobody here reads it
+            if topic_id in self._sleepers:  # otherwise nobody here reads it
                 self.wake_one(topic_id)

@@ -1,4 +1,4 @@
-"""Every call to Pub/Sub that the transport makes, each with a deadline: a server that is away is an error, not a hang.
+"""Every call to Pub/Sub that the transport makes. Each has a deadline: a server that is away is an error, not a hang.
 
 On the generated asyncio clients (`PublisherAsyncClient`, `SubscriberAsyncClient`), not on the high-level ones: those
 call back message by message in threads of their own, acknowledge from a queue that tells nobody when, and extend leases
@@ -17,7 +17,7 @@ from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
 from google.pubsub_v1.services.publisher.transports import PublisherGrpcAsyncIOTransport
 from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncIOTransport
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.broker.pubsub.wire import Delivery, from_proto
@@ -29,8 +29,6 @@ EPOCH = datetime(1970, 1, 2, tzinfo=UTC)
 ACKS_A_REQUEST = 1000
 MAX_HOLD_S = 600
 
-# Besides what `clientmgr.errors` calls transient: a server that fails without a word, and a retry that ran out of time.
-_TRANSIENT_TOO = (exceptions.Unknown, exceptions.RetryError)
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
@@ -120,7 +118,7 @@ class PubSubClient:
         await self._publisher.publish(request=request, timeout=CALL_TIMEOUT_S, retry=self._retry)
 
     async def pull(self, subscription: str, topic: str, most: int, wait_s: float) -> list[Delivery]:
-        """What is there, or what comes within `wait_s`. Not retried: who pulls does so in a loop."""
+        """What is there, or what comes within `wait_s`. Not retried: callers pull in a loop."""
         try:
             response = await self._subscriber.pull(
                 request={"subscription": self.subscription_path(subscription), "max_messages": most},
@@ -134,8 +132,8 @@ class PubSubClient:
     async def pull_now(self, subscription: str, topic: str, most: int) -> list[Delivery]:
         """What is there at this moment.
 
-        A short `wait_s` would not do: a server that is slow for a moment would look like one that has nothing. The flag
-        for it is deprecated, since a loop around it wastes calls, and the client warns of it: so past the client.
+        A short `wait_s` would not do: a server that is slow for a moment would look empty. The client warns of the flag
+        for this, which is deprecated because a loop around it wastes calls; so we call the transport directly.
         """
         request = types.PullRequest.wrap(
             types.PullRequest.pb()(
@@ -169,11 +167,6 @@ class PubSubClient:
                 timeout=CALL_TIMEOUT_S,
                 retry=self._retry if retry else None,
             )
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the server may answer later."""
-    return classify(error) is ErrorKind.TRANSIENT or isinstance(error, _TRANSIENT_TOO)
 
 
 def _channel(address: str) -> Any:

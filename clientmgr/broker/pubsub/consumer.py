@@ -1,27 +1,25 @@
-"""The loops of one `consume` call: pulls beside each other, and one for the retries that wait in the database."""
+"""The loops of one `consume` call: several that pull, and one for the retries that wait in the database."""
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Sequence
-from typing import Any
 
-import psycopg
-from psycopg_pool import PoolTimeout
-
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
-from clientmgr.broker.pubsub.client import RETRY_FOR_S, is_transient
-from clientmgr.broker.pubsub.handling import BURST_PATIENCE_S, Handling, backoff_s
+from clientmgr.base.waiting import unless_stopped, wait_for_stop
+from clientmgr.broker.pubsub.client import RETRY_FOR_S
+from clientmgr.broker.pubsub.handling import FIRST_PAUSE_S, Handling
 from clientmgr.broker.pubsub.retries import handle_due
 from clientmgr.broker.pubsub.wire import Delivery
+from clientmgr.broker.settling import BURST_PATIENCE_S, pause_after_failure_s
 
 log = get_logger(__name__)
 
 PULL_WAIT_S = 30.0
 LOOK_AGAIN_S = 0.05
 LONGEST_PAUSE_S = 2.0
-# Told to stop while a pull waits: its answer may be under way, and dropped it would hold its messages until their
-# deadline. One that has not come by then is called off, and the server gives back what it took for it.
+# When we have to stop while a pull waits, its answer may be on its way. If we dropped it, nobody would get its messages
+# until their deadline. A pull without an answer by then is cancelled, and the server takes its messages back.
 ANSWER_UNDER_WAY_S = 0.25
 
 
@@ -90,7 +88,7 @@ class Consumer:
                 if deliveries:
                     await self._handle(deliveries)
             except Exception as error:
-                if not _comes_back(error):
+                if not is_transient(error):
                     raise
                 failures += 1
                 await self._pause(error, failures)
@@ -103,7 +101,7 @@ class Consumer:
             try:
                 deliveries = await self._pull(0.0)
             except Exception as error:
-                if not _comes_back(error) or time.monotonic() > give_up_at:
+                if not is_transient(error) or time.monotonic() > give_up_at:
                     raise
                 failures += 1
                 await self._pause(error, failures)
@@ -115,17 +113,18 @@ class Consumer:
             elif time.monotonic() > max(last_news, self._handling.redelivery.expected_at) + self._burst_quiet_s:
                 return
             else:
-                await self._sleep(LOOK_AGAIN_S)
+                await wait_for_stop(self._stop, LOOK_AGAIN_S)
 
     async def _pull(self, wait_s: float) -> list[Delivery]:
-        """Messages, counted as in hand. Told to stop meanwhile, or on an error, it gives back what came."""
-        room = await self._unless_stopped(self._flow.reserve(self._handling.options.batch_size))
+        """Messages, counted as in hand. After an order to stop, or an error, it gives back what came."""
+        room = await unless_stopped(self._stop, self._flow.reserve(self._handling.options.batch_size))
         if room is None:
             return []
         deliveries: list[Delivery] = []
         kept = False
         try:
-            deliveries += await self._unless_stopped(self._pull_once(room, wait_s), ANSWER_UNDER_WAY_S) or []
+            pull = self._pull_once(room, wait_s)
+            deliveries += await unless_stopped(self._stop, pull, finish_within_s=ANSWER_UNDER_WAY_S) or []
             await self._linger(deliveries, room)
             kept = not self._stop.is_set()
         finally:
@@ -135,18 +134,20 @@ class Consumer:
         return deliveries if kept else []
 
     async def _linger(self, deliveries: list[Delivery], room: int) -> None:
-        """Add to `deliveries` what still comes in time. A server that goes away meanwhile ends the wait, no more."""
+        """Add to `deliveries` what still comes in time. If the server goes away meanwhile, the wait ends early."""
         linger_until = time.monotonic() + self._handling.options.linger_ms / 1000
         while 0 < len(deliveries) < room and time.monotonic() < linger_until and not self._stop.is_set():
-            await self._sleep(min(LOOK_AGAIN_S, linger_until - time.monotonic()))
+            await wait_for_stop(self._stop, min(LOOK_AGAIN_S, linger_until - time.monotonic()))
             pull = self._pull_once(room - len(deliveries), 0.0)
             try:
-                deliveries += await self._unless_stopped(pull, ANSWER_UNDER_WAY_S) or []
+                deliveries += await unless_stopped(self._stop, pull, finish_within_s=ANSWER_UNDER_WAY_S) or []
             except Exception as error:
-                if not _comes_back(error):
+                if not is_transient(error):
                     raise
                 # What is in hand is worth handling now: the next pull will see whether the server is back.
-                log.warning("lingered no longer", subscription=self._handling.subscription, error=str(error))
+                log.warning(
+                    "did not wait for more messages", subscription=self._handling.subscription, error=str(error)
+                )
                 return
 
     async def _pull_once(self, most: int, wait_s: float) -> list[Delivery]:
@@ -171,14 +172,14 @@ class Consumer:
                     handled = await handle_due(self._handling)
                 failures = 0
             except Exception as error:
-                if not _comes_back(error):
+                if not is_transient(error):
                     raise
                 failures += 1
                 await self._pause(error, failures)
                 continue
             if not handled:
                 due_s = await self._next_due_s()
-                await self._sleep(wait_s if due_s is None else min(wait_s, max(0.01, due_s)))
+                await wait_for_stop(self._stop, wait_s if due_s is None else min(wait_s, max(0.01, due_s)))
 
     async def _handle_retries_until_none_is_near(self) -> int:
         """How many were handled."""
@@ -190,45 +191,20 @@ class Consumer:
                 due_s = await self._next_due_s()
                 if due_s is None or due_s > BURST_PATIENCE_S:
                     break
-                await self._sleep(max(0.005, due_s))
+                await wait_for_stop(self._stop, max(0.005, due_s))
         return total
 
     async def _next_due_s(self) -> float | None:
         try:
             async with self._handling.pool.connection() as connection:
                 return await self._handling.records.next_due_s(connection)
-        except (psycopg.OperationalError, PoolTimeout):
+        except Exception as error:
+            if not is_transient(error):
+                raise
             return None
 
     async def _pause(self, error: Exception, failures: int) -> None:
         log.warning("trying again soon", subscription=self._handling.subscription, error=str(error))
-        await self._sleep(min(LONGEST_PAUSE_S, 0.05 + backoff_s(failures)))
-
-    async def _sleep(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._stop.wait(), seconds)
-
-    async def _unless_stopped(self, work: Any, answer_within_s: float = 0.0) -> Any:
-        """The result of `work`, or None when we are told to stop and there is none `answer_within_s` after that."""
-        task = asyncio.ensure_future(work)
-        stopped = asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            if not task.done() and answer_within_s:
-                await asyncio.wait({task}, timeout=answer_within_s)
-            if not task.done():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-                return None
-            return task.result()
-        except asyncio.CancelledError:
-            task.cancel()
-            raise
-        finally:
-            stopped.cancel()
-
-
-def _comes_back(error: Exception) -> bool:
-    """Whether a server is away, Pub/Sub's or PostgreSQL's: then the loop waits for it."""
-    return is_transient(error) or isinstance(error, (psycopg.OperationalError, PoolTimeout))
+        await wait_for_stop(
+            self._stop, min(LONGEST_PAUSE_S, 0.05 + pause_after_failure_s(failures, first_s=FIRST_PAUSE_S))
+        )

@@ -1,55 +1,49 @@
 """One batch, from the handler's call to the acknowledgement: commit first, then publish, then acknowledge.
 
-An exception fails the batch. `clientmgr.errors.classify` decides: what may pass comes again, what can't is taken apart,
-message by message behind savepoints, so that only the failing one is dead.
+An exception fails the batch. `base.errors.classify` decides: a batch that may succeed later comes again; any other is
+taken apart, message by message behind savepoints, so that only the failing message is dead.
 """
 
 import asyncio
 import contextlib
-import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from google.api_core import exceptions
 from psycopg import AsyncConnection
-from psycopg.pq import TransactionStatus
 from psycopg_pool import AsyncConnectionPool
 
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
-from clientmgr.broker.interface import (
-    ConsumerOptions,
-    ConsumeStats,
-    Dead,
-    Handler,
-    Message,
-    Outcome,
-    ReceivedMessage,
-    Retry,
-)
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
-from clientmgr.broker.postgres.batch import PostgresBatch
-from clientmgr.broker.postgres.consumption import TransactionEndedError
+from clientmgr.broker.batch import TransactionBatch
+from clientmgr.broker.interface import ConsumerOptions, Handler, Message, ReceivedMessage
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.pubsub import wire
-from clientmgr.broker.pubsub.client import PubSubClient, is_transient
+from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import Resources
 from clientmgr.broker.pubsub.wire import Delivery
+from clientmgr.broker.settling import (
+    BURST_PATIENCE_S,
+    SAVEPOINTS_A_COMMIT,
+    Handled,
+    Ledger,
+    Settlement,
+    TransactionEndedError,
+    call_handler,
+    pause_after_failure_s,
+)
 
 log = get_logger(__name__)
 
-# In burst mode: what is due again by then is waited for, what is due later is left.
-BURST_PATIENCE_S = 1.0
-FIRST_BACKOFF_S, LONGEST_BACKOFF_S = 0.1, 15.0
-# More than 64 savepoints in a transaction no longer fit into a backend's shared cache.
-MESSAGES_A_COMMIT = 32
+FIRST_PAUSE_S = 0.2
 
 
-class PubSubBatch(PostgresBatch):
-    """Implements `interface.Batch`: the same as the log's, and also refuses what only Pub/Sub would not take."""
+class PubSubBatch(TransactionBatch):
+    """Implements `interface.Batch`. It also refuses what only Pub/Sub would refuse."""
 
     def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         for message in messages:
@@ -63,26 +57,9 @@ class PubSubBatch(PostgresBatch):
 
 @dataclass(slots=True)
 class Redelivery:
-    """When the server will deliver again what failed last: a burst has to wait for it."""
+    """When the server will redeliver what failed last: a burst has to wait for it."""
 
     expected_at: float = 0.0
-
-
-@dataclass(slots=True)
-class Settled:
-    """What became of messages whose handler did not fail."""
-
-    done: int = 0
-    retried: int = 0
-    dead: int = 0
-    publications: dict[str, list[Message]] = field(default_factory=dict)
-
-    def add(self, other: "Settled") -> None:
-        self.done += other.done
-        self.retried += other.retried
-        self.dead += other.dead
-        for topic, messages in other.publications.items():
-            self.publications.setdefault(topic, []).extend(messages)
 
 
 @dataclass(frozen=True)
@@ -97,10 +74,9 @@ class Handling:
     resources: Resources
     pool: AsyncConnectionPool[AsyncConnection[Any]]
     records: Records
-    metrics: SubscriptionMetrics
+    ledger: Ledger
     ack_deadline_s: int
     max_message_bytes: int
-    stats: ConsumeStats = field(default_factory=ConsumeStats)
     redelivery: Redelivery = field(default_factory=Redelivery)
 
     async def handle_pulled(self, deliveries: Sequence[Delivery]) -> None:
@@ -113,8 +89,8 @@ class Handling:
             try:
                 async with self.pool.connection() as connection, connection.transaction():
                     messages = await self._with_attempts(connection, deliveries)
-                    settled = await self.run_handler(connection, messages)
-                await self.publish(settled.publications)
+                    handled = await self.run_handler(connection, messages)
+                await self.publish(handled.publications)
                 await self._forget_failures(deliveries, messages)
             except TransactionEndedError:
                 raise
@@ -125,7 +101,7 @@ class Handling:
                     await self._take_apart(deliveries, messages)
                 return
             await self._acknowledge(deliveries)
-            self.count(settled, started)
+            self.ledger.count(handled.settlement, started)
         except (asyncio.CancelledError, TransactionEndedError):
             await asyncio.shield(self.give_back(deliveries))
             raise
@@ -134,21 +110,16 @@ class Handling:
             with contextlib.suppress(asyncio.CancelledError):
                 await keeping
 
-    async def run_handler(self, connection: AsyncConnection[Any], messages: Sequence[ReceivedMessage]) -> Settled:
+    async def run_handler(
+        self, connection: AsyncConnection[Any], messages: Sequence[ReceivedMessage]
+    ) -> Handled[ReceivedMessage]:
         """Call the handler inside the connection's transaction, and record there what it answers."""
         batch = PubSubBatch(self.subscription, messages, connection, max_message_bytes=self.max_message_bytes)
-        outcomes = await self.handler(batch)
-        if connection.info.transaction_status is TransactionStatus.IDLE:
-            raise TransactionEndedError("the handler ended the batch's transaction; it may only use savepoints")
-        # Now, while it can still fail: after the commit there is nobody left to tell.
-        await self.resources.require_topics(list(batch.publications))
-        retries, deaths = _sorted_out(messages, outcomes)
-        if retries:
-            await self.records.delay(connection, retries)
-        if deaths:
-            await self.records.bury(connection, deaths)
-        publications = {topic: list(published) for topic, published in batch.publications.items()}
-        return Settled(len(messages) - len(retries) - len(deaths), len(retries), len(deaths), publications)
+        handled = await call_handler(self.handler, batch, messages)
+        # Now, while it can still fail: after the commit nobody would notice.
+        await self.resources.require_topics(list(handled.publications))
+        await self.records.settle(connection, handled.settlement)
+        return handled
 
     async def publish(self, publications: Mapping[str, Sequence[Message]]) -> None:
         for topic in sorted(publications):
@@ -160,46 +131,20 @@ class Handling:
             PUBLISHED.labels(topic).inc(len(publications[topic]))
 
     async def give_back(self, deliveries: Sequence[Delivery], delay_s: float = 0.0) -> None:
-        """To be delivered again, not before `delay_s` (in whole seconds: that is all Pub/Sub knows)."""
+        """Have messages delivered again, not before `delay_s`. Pub/Sub knows only whole seconds."""
         seconds = round(delay_s)
         await self._tell_server(self.client.set_deadline(self.subscription, _ack_ids(deliveries), seconds))
         if seconds <= BURST_PATIENCE_S:
             self.redelivery.expected_at = max(self.redelivery.expected_at, time.monotonic() + seconds)
 
     def may_pass(self, error: Exception, messages: Sequence[ReceivedMessage]) -> bool:
-        """Whether the messages are to come again as they are."""
-        kind = ErrorKind.TRANSIENT if is_transient(error) else classify(error)
-        self.metrics.failed(kind.value)
-        attempt = max(message.attempt for message in messages)
-        log.warning(
-            "batch failed",
-            topic=self.topic,
-            subscription=self.subscription,
-            messages=len(messages),
-            attempt=attempt,
-            kind=kind.value,
-            error_type=type(error).__name__,
-            error=str(error),
-            exc_info=error if kind is ErrorKind.UNFORESEEN else None,
-        )
-        if kind is ErrorKind.UNFORESEEN:
-            return attempt < self.options.max_attempts
-        return kind is ErrorKind.TRANSIENT
-
-    def count(self, settled: Settled, started: float) -> None:
-        """Note what has been committed."""
-        self.stats.done += settled.done
-        self.stats.retried += settled.retried
-        self.stats.dead += settled.dead
-        self.stats.batches += 1
-        self.metrics.settled(
-            done=settled.done, retried=settled.retried, dead=settled.dead, seconds=time.monotonic() - started
-        )
+        """Whether the messages come again as they are."""
+        return self.ledger.comes_again(error, messages=len(messages), failures=_attempt(messages))
 
     async def _with_attempts(
         self, connection: AsyncConnection[Any], deliveries: Sequence[Delivery]
     ) -> list[ReceivedMessage]:
-        """The messages, with their number of attempts from our own books where the server keeps none."""
+        """The messages, with their number of attempts. We count them where the server does not."""
         uncounted = [delivery.message.message_id for delivery in deliveries if not delivery.counted]
         failures = await self.records.attempts(connection, uncounted) if uncounted else {}
         return [
@@ -210,7 +155,7 @@ class Handling:
         ]
 
     async def _forget_failures(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
-        """Once what they published is out, and not in the batch's transaction: until then they may fail again."""
+        """Called once what they published is out, not in the batch's transaction: until then they may fail again."""
         failed_before = [
             message.message_id
             for delivery, message in zip(deliveries, messages, strict=True)
@@ -227,19 +172,19 @@ class Handling:
                 async with self.pool.connection() as connection:
                     await self.records.count_failures(connection, uncounted)
             except Exception as error:
-                # The database is what failed, most likely: then its absence is not held against the messages.
-                if classify(error) is not ErrorKind.TRANSIENT:
+                # Most likely the database itself has failed: then the failure does not count against the messages.
+                if not is_transient(error):
                     raise
-        await self.give_back(deliveries, backoff_s(max(message.attempt for message in messages)))
+        await self.give_back(deliveries, pause_s(messages))
 
     async def _take_apart(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
-        """Each message by itself. The first that has to wait ends it, and those behind it wait with it."""
+        """Handle each message by itself. The first that has to wait ends it, and those behind it wait too."""
         started = time.monotonic()
         at = 0
         waiting = False
         while at < len(deliveries) and not waiting:
-            settled = Settled()
-            end = min(at + MESSAGES_A_COMMIT, len(deliveries))
+            parts: list[Handled[ReceivedMessage]] = []
+            end = min(at + SAVEPOINTS_A_COMMIT, len(deliveries))
             reached = at
             try:
                 async with self.pool.connection() as connection, connection.transaction():
@@ -247,9 +192,10 @@ class Handling:
                         one = await self.handle_alone(connection, messages[reached])
                         waiting = one is None
                         if one is not None:
-                            settled.add(one)
+                            parts.append(one)
                             reached += 1
-                await self.publish(settled.publications)
+                handled = Handled.together(parts)
+                await self.publish(handled.publications)
                 await self._forget_failures(deliveries[at:reached], messages[at:reached])
             except TransactionEndedError:
                 raise
@@ -258,19 +204,21 @@ class Handling:
                 break
             await self._acknowledge(deliveries[at:reached])
             if reached > at:
-                self.count(settled, started)
+                self.ledger.count(handled.settlement, started)
             at = reached
         if at < len(deliveries):
             await self._give_back_failed(deliveries[at:], messages[at:])
 
-    async def handle_alone(self, connection: AsyncConnection[Any], message: ReceivedMessage) -> Settled | None:
+    async def handle_alone(
+        self, connection: AsyncConnection[Any], message: ReceivedMessage
+    ) -> Handled[ReceivedMessage] | None:
         """Handle one message behind a savepoint. None: it may succeed later."""
         try:
             async with connection.transaction():
-                settled = await self.run_handler(connection, [message])
-                # A deferred constraint would speak up only at COMMIT, and would take the others with it.
+                handled = await self.run_handler(connection, [message])
+                # A deferred constraint would fail only at COMMIT, and would take the others with it.
                 await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
-                return settled
+                return handled
         except TransactionEndedError:
             raise
         except Exception as error:
@@ -278,12 +226,12 @@ class Handling:
                 raise
             if self.may_pass(error, [message]):
                 return None
-            verdict = Dead(str(error) or type(error).__name__, type(error).__name__)
-            await self.records.bury(connection, [(message, verdict)])
-            return Settled(dead=1)
+            dead = Handled(Settlement.all_dead([message], error))
+            await self.records.settle(connection, dead.settlement)
+            return dead
 
     async def _acknowledge(self, deliveries: Sequence[Delivery]) -> None:
-        """Not acknowledged they come again, to a handler whose writes are idempotent."""
+        """If this fails they come again, to a handler whose writes are idempotent."""
         await self._tell_server(self.client.acknowledge(self.subscription, _ack_ids(deliveries)))
 
     async def _keep_leases(self, ack_ids: Sequence[str]) -> None:
@@ -301,24 +249,14 @@ class Handling:
             log.warning("Pub/Sub does not answer; leases will expire", subscription=self.subscription, error=str(error))
 
 
-def backoff_s(failures: int, jitter: Callable[[float, float], float] = random.uniform) -> float:
-    """Exponential with full jitter: those who failed together do not come back together."""
-    return jitter(0.0, min(LONGEST_BACKOFF_S, FIRST_BACKOFF_S * 2.0 ** min(failures, 30)))
-
-
 def _ack_ids(deliveries: Sequence[Delivery]) -> list[str]:
     return [ack_id for delivery in deliveries for ack_id in delivery.ack_ids]
 
 
-def _sorted_out(
-    messages: Sequence[ReceivedMessage], outcomes: Sequence[Outcome] | None
-) -> tuple[list[tuple[ReceivedMessage, Retry]], list[tuple[ReceivedMessage, Dead]]]:
-    if outcomes is None:
-        return [], []
-    if len(outcomes) != len(messages):
-        raise TypeError(f"the handler gave {len(outcomes)} outcomes for {len(messages)} messages")
-    pairs = list(zip(messages, outcomes, strict=True))
-    return (
-        [(message, outcome) for message, outcome in pairs if isinstance(outcome, Retry)],
-        [(message, outcome) for message, outcome in pairs if isinstance(outcome, Dead)],
-    )
+def pause_s(messages: Sequence[ReceivedMessage]) -> float:
+    """How long messages wait that failed together."""
+    return pause_after_failure_s(_attempt(messages), first_s=FIRST_PAUSE_S)
+
+
+def _attempt(messages: Sequence[ReceivedMessage]) -> int:
+    return max(message.attempt for message in messages)

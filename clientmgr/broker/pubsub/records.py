@@ -9,9 +9,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.interface import Dead, ReceivedMessage, Retry
-from clientmgr.broker.postgres.settlement import as_text
+from clientmgr.broker.interface import ReceivedMessage, Retry
 from clientmgr.broker.pubsub.wire import storable
+from clientmgr.broker.settling import Settlement
 
 QUERIES = named_queries("gateway/queries/transport.sql")
 _LARGEST_NUMBER = 2**63 - 1
@@ -41,17 +41,30 @@ class Records:
         """Of messages that nobody delivers any more."""
         await connection.execute(QUERIES["forget_old_failures"])
 
-    async def delay(self, connection: AsyncConnection[Any], retries: Sequence[tuple[ReceivedMessage, Retry]]) -> None:
-        await connection.execute(
-            QUERIES["delay"],
-            self._parameters(
-                **_columns([message for message, _ in retries]),
-                topic=self._topic,
-                delays_s=[max(0.0, retry.delay_s) for _, retry in retries],
-                message_ids=[message.message_id for message, _ in retries],
-                reasons=[as_text(retry.reason) for _, retry in retries],
-            ),
-        )
+    async def settle(self, connection: AsyncConnection[Any], settlement: Settlement[ReceivedMessage]) -> None:
+        """Keep the retries and the dead."""
+        if settlement.retries:
+            messages = [message for message, _ in settlement.retries]
+            await connection.execute(
+                QUERIES["delay"],
+                self._parameters(
+                    **_columns(messages),
+                    **settlement.retry_columns(),
+                    topic=self._topic,
+                    message_ids=[message.message_id for message in messages],
+                ),
+            )
+        if settlement.deaths:
+            messages = [message for message, _ in settlement.deaths]
+            await connection.execute(
+                QUERIES["bury"],
+                self._parameters(
+                    **_columns(messages),
+                    **settlement.death_columns(),
+                    topic=self._topic,
+                    numbers=[_number(message.message_id) for message in messages],
+                ),
+            )
 
     async def take_due(self, connection: AsyncConnection[Any], limit: int) -> list[ReceivedMessage]:
         """Retries whose time has come; they are gone if the transaction commits."""
@@ -68,7 +81,7 @@ class Records:
         return None if row is None else self._message(row)
 
     async def put_back(self, connection: AsyncConnection[Any], message: ReceivedMessage, delay_s: float) -> None:
-        await self.delay(connection, [(message, Retry(delay_s))])
+        await self.settle(connection, Settlement(retries=[(message, Retry(delay_s))]))
 
     async def postpone(self, connection: AsyncConnection[Any], message_ids: Sequence[str], delay_s: float) -> None:
         await connection.execute(QUERIES["postpone"], self._parameters(message_ids=list(message_ids), delay_s=delay_s))
@@ -79,18 +92,6 @@ class Records:
             await cursor.execute(QUERIES["next_due"], self._parameters())
             row = await cursor.fetchone()
         return None if row is None else row[0]
-
-    async def bury(self, connection: AsyncConnection[Any], deaths: Sequence[tuple[ReceivedMessage, Dead]]) -> None:
-        await connection.execute(
-            QUERIES["bury"],
-            self._parameters(
-                **_columns([message for message, _ in deaths]),
-                topic=self._topic,
-                numbers=[_number(message.message_id) for message, _ in deaths],
-                error_classes=[as_text(dead.error_class) for _, dead in deaths],
-                exceptions=[as_text(dead.reason) for _, dead in deaths],
-            ),
-        )
 
     def _message(self, row: tuple[Any, ...]) -> ReceivedMessage:
         message_id, attempts, tenant, key, data, attributes, published_at = row

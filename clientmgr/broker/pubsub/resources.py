@@ -8,7 +8,7 @@ from google.pubsub_v1 import types
 from clientmgr.base.errors import PermanentError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
-from clientmgr.broker.postgres.topics import check_name
+from clientmgr.broker.message_checks import check_name
 from clientmgr.broker.pubsub.client import PubSubClient
 
 log = get_logger(__name__)

@@ -1,8 +1,10 @@
-"""Retries that wait in the database: handled when their time has come, in the transaction that takes them out."""
+"""Retries that wait in the database. When due, they are handled in the transaction that takes them out."""
 
 import time
 
-from clientmgr.broker.pubsub.handling import Handling, Settled, backoff_s
+from clientmgr.broker.interface import ReceivedMessage
+from clientmgr.broker.pubsub.handling import Handling, pause_s
+from clientmgr.broker.settling import Handled
 
 
 async def handle_due(handling: Handling) -> int:
@@ -15,9 +17,9 @@ async def handle_due(handling: Handling) -> int:
                 messages = await handling.records.take_due(connection, handling.options.batch_size)
                 if not messages:
                     return 0
-                settled = await handling.run_handler(connection, messages)
-                # Before the commit, unlike with a pull: no acknowledgement is outstanding that would bring them again.
-                await handling.publish(settled.publications)
+                handled = await handling.run_handler(connection, messages)
+                # Before the commit, unlike after a pull: nobody would deliver them again if this failed after it.
+                await handling.publish(handled.publications)
         except Exception as error:
             if connection.closed or not messages:
                 raise
@@ -25,26 +27,26 @@ async def handle_due(handling: Handling) -> int:
                 for message in messages:
                     await _handle_one(handling, message.message_id)
                 return len(messages)
-            delay_s = backoff_s(max(message.attempt for message in messages))
-            await handling.records.postpone(connection, [message.message_id for message in messages], delay_s)
+            message_ids = [message.message_id for message in messages]
+            await handling.records.postpone(connection, message_ids, pause_s(messages))
             return len(messages)
-    handling.count(settled, started)
+    handling.ledger.count(handled.settlement, started)
     return len(messages)
 
 
 async def _handle_one(handling: Handling, message_id: str) -> None:
     started = time.monotonic()
     async with handling.pool.connection() as connection:
-        settled: Settled | None = None
+        handled: Handled[ReceivedMessage] | None = None
         async with connection.transaction():
             taken = await handling.records.take(connection, message_id)
             if taken is None:
                 return  # somebody else has it
-            settled = await handling.handle_alone(connection, taken)
-            if settled is None:
-                # It waits on, with one delivery more behind it.
-                await handling.records.put_back(connection, taken, backoff_s(taken.attempt))
+            handled = await handling.handle_alone(connection, taken)
+            if handled is None:
+                # It goes on waiting, with one attempt more on its count.
+                await handling.records.put_back(connection, taken, pause_s([taken]))
             else:
-                await handling.publish(settled.publications)
-    if settled is not None:
-        handling.count(settled, started)
+                await handling.publish(handled.publications)
+    if handled is not None:
+        handling.ledger.count(handled.settlement, started)

@@ -1,4 +1,4 @@
-"""`PubSubBroker`: the `Broker` interface on Google Pub/Sub, or on anything that speaks like it.
+"""`PubSubBroker`: the `Broker` interface on Google Pub/Sub, or on any server with the same API.
 
 A batch is what one Pull brings. It is handled in a database transaction; the commit comes first, then what it published
 is sent and confirmed, then it is acknowledged: at least once, harmless for a handler whose writes are idempotent. The
@@ -7,7 +7,6 @@ holds up nobody and `clientmgr dlq` shows both transports' dead.
 """
 
 import asyncio
-import contextlib
 from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
@@ -17,17 +16,19 @@ from google.pubsub_v1 import types
 from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import TransientError
+from clientmgr.base.errors import TransientError, first_of, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.interface import ConsumerOptions, ConsumeStats, Handler, Message
-from clientmgr.broker.metrics import PUBLISHED, SubscriptionMetrics
+from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.pubsub import wire
-from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient, is_transient
+from clientmgr.broker.pubsub.client import RETRY_FOR_S, PubSubClient
 from clientmgr.broker.pubsub.consumer import Consumer, FlowControl
 from clientmgr.broker.pubsub.handling import Handling
 from clientmgr.broker.pubsub.records import Records
 from clientmgr.broker.pubsub.resources import MissingResourcesError, Resources
+from clientmgr.broker.settling import Ledger
 
 log = get_logger(__name__)
 
@@ -77,7 +78,7 @@ class PubSubBroker:
         await self.ensure([], {subscription: topic}, from_start=from_start)
 
     async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
-        """All at once, so that what is missing and may not be made is named in one go."""
+        """All at once, so that one error names everything that is missing and may not be created."""
         try:
             await self._resources.ensure(topics, subscriptions, from_start=from_start)
         except Exception as error:
@@ -86,7 +87,7 @@ class PubSubBroker:
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None
     ) -> None:
-        """Publish, in requests of some hundred messages; all of one request or none.
+        """Publish, in requests of some hundred messages. A request succeeds or fails as a whole.
 
         Pub/Sub can't join a transaction: `connection` changes nothing, the messages are out when this returns, also if
         the transaction is rolled back later. Where that matters, publish after the commit, or use `Batch.publish`.
@@ -121,7 +122,7 @@ class PubSubBroker:
         if found is None:
             return ConsumeStats()
         topic = found.topic.rpartition("/")[2]
-        # One connection a batch in hand, one for waiting retries, one to count failures.
+        # A connection per batch in hand, one for waiting retries, one to count failures.
         pool = self._database.pool_async(Role.WRITER, size=options.concurrency + 2)
         async with pool:
             handling = Handling(
@@ -133,7 +134,7 @@ class PubSubBroker:
                 self._resources,
                 pool,
                 Records(subscription, topic),
-                SubscriptionMetrics(topic, subscription),
+                Ledger.open(topic, subscription, options.max_attempts),
                 found.ack_deadline_seconds,
                 self._settings.broker_max_message_bytes,
             )
@@ -146,8 +147,8 @@ class PubSubBroker:
             try:
                 await (consumer.run_burst() if burst else consumer.run())
             except BaseExceptionGroup as group:
-                raise _first(group) from group
-        return handling.stats
+                raise first_of(group) from group
+        return handling.ledger.stats
 
     async def _find(self, subscription: str, stop: asyncio.Event | None) -> types.Subscription | None:
         """The subscription. A worker that starts before the server waits for it, until `stop`; a burst does not."""
@@ -158,8 +159,7 @@ class PubSubBroker:
                 if stop is None or not is_transient(error):
                     raise _translated(error) from error
                 log.warning("Pub/Sub does not answer yet", subscription=subscription, error=str(error))
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), PAUSE_S)
+                await wait_for_stop(stop, PAUSE_S)
                 continue
             if found is None:
                 raise MissingResourcesError(self._settings.pubsub_project, subscriptions=[subscription])
@@ -168,13 +168,5 @@ class PubSubBroker:
 
 
 def _translated(error: Exception) -> Exception:
-    """Google's errors that may pass, as one of ours; others stay what they are."""
+    """Google's transient errors as one of ours; others stay as they are."""
     return PubSubUnavailableError(f"Pub/Sub does not answer: {error}") if is_transient(error) else error
-
-
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """One loop's failure ends the others: the first is the one that tells."""
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -1,4 +1,4 @@
-"""Messages of ours as Pub/Sub carries them, and back. The contact or device has no field there: it is an attribute."""
+"""Converts messages to and from Pub/Sub's form. It has no field for the contact or device: that is an attribute."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +9,7 @@ from google.pubsub_v1 import types
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
-from clientmgr.broker.postgres.topics import check_message
+from clientmgr.broker.message_checks import check_message
 
 KEY_ATTRIBUTE = "cm-key"
 
@@ -29,7 +29,7 @@ class Delivery:
     counted: bool
     """Whether the server counts deliveries; else we do."""
     repeated_ack_ids: tuple[str, ...] = ()
-    """Of further deliveries of the message that came with this one."""
+    """Ids of further deliveries of the same message in this batch."""
 
     @property
     def ack_ids(self) -> tuple[str, ...]:
@@ -37,7 +37,7 @@ class Delivery:
 
 
 def check(topic: str, message: Message, max_bytes: int) -> None:
-    """Refuse what the other transport would, and what the key's attribute leaves no room for."""
+    """Refuse what the other transport refuses, and messages that leave no room for the key's attribute."""
     check_message(topic, message, max_bytes)
     check_room_for_attributes(message)
 
@@ -90,7 +90,7 @@ def once_each(deliveries: Sequence[Delivery]) -> list[Delivery]:
 
 
 def storable(text: str) -> str:
-    """Others who publish may use NUL in keys and attributes, which PostgreSQL's text can't hold."""
+    """Without NUL, which other publishers may use in keys and attributes and PostgreSQL's text can't hold."""
     return text.replace("\0", "\\0")
 
 

@@ -7,7 +7,6 @@ transient. A table that throttles is asked more slowly, for as long as DYNAMODB_
 
 import asyncio
 import functools
-import random
 import time
 from collections import deque
 from collections.abc import Collection
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import ThrottledError, is_throttling, is_transient
 from clientmgr.base.logs import get_logger
@@ -146,7 +146,7 @@ class DeviceManager:
             except Exception as error:
                 if is_throttling(error) or not is_transient(error):
                     raise
-            await asyncio.sleep(random.uniform(0.0, PAUSE_S * 2 ** (attempt - 1)))  # noqa: S311
+            await asyncio.sleep(backoff_s(attempt, first_s=PAUSE_S))
         return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
 
     def close(self) -> None:

@@ -1,7 +1,6 @@
 """Publishes sample messages at a pace, as whoever sends campaigns would."""
 
 import asyncio
-import contextlib
 import itertools
 import random
 import time
@@ -14,6 +13,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Message
 from clientmgr.contracts.topics import DeviceMapperTopics
@@ -50,12 +50,8 @@ async def send(
                 )
                 await broker.publish(topics.input, [Message(body, str(customer_id))])
                 log.debug("sample message published", topic=topics.input, customer_id=customer_id)
-            if number == total:
+            if number == total or await wait_for_stop(stop, every_s):
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(every_s):
-                    await stop.wait()
-                    return
 
 
 async def _some_contacts(connection: AsyncConnection[Any], customer_id: CustomerId) -> tuple[str, list[int]] | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger, write_line
 from clientmgr.local.children.guarded import GuardedProcess
@@ -151,7 +152,7 @@ class _Watch:
     def __init__(self, item: Supervised, clock: Callable[[], float]) -> None:
         self._item = item
         self._clock = clock
-        self._delay_s = FIRST_RESTART_DELAY_S
+        self._deaths = 0
         self._running_since = clock()
         self._restart_at: float | None = None
 
@@ -164,14 +165,16 @@ class _Watch:
         code = self._item.exit_code()
         if code is None:
             if now - self._running_since > HEALTHY_AFTER_S:
-                self._delay_s = FIRST_RESTART_DELAY_S
+                self._deaths = 0
             return
         self._schedule(f"exit code {code}" if code < 128 else f"signal {code - 128}")
 
     def _schedule(self, cause: str) -> None:
-        log.error("process died", name=self._item.name, cause=cause, restart_in_s=self._delay_s)
-        self._restart_at = self._clock() + self._delay_s
-        self._delay_s = min(self._delay_s * 2, LONGEST_RESTART_DELAY_S)
+        self._deaths += 1
+        # The whole delay, without jitter: whoever watches the terminal is told when to expect it.
+        delay_s = backoff_s(self._deaths, first_s=FIRST_RESTART_DELAY_S, longest_s=LONGEST_RESTART_DELAY_S, draw=1.0)
+        log.error("process died", name=self._item.name, cause=cause, restart_in_s=delay_s)
+        self._restart_at = self._clock() + delay_s
 
     def _restart(self) -> None:
         self._restart_at = None

@@ -1,6 +1,6 @@
 -- name: partition_lag
 -- One row a topic, group and partition. Other groups' retries are not ours to read. at_most bounds what is counted.
--- Not told: what holds messages for a topic of the gateway that keeps them (gateway_topics.name). It reads nothing.
+-- Left out: groups that only hold messages for a topic of the gateway (gateway_topics.name). They read nothing.
 SELECT
     c.topic, o.group_id, o.partition_id, o.next_offset, unread.messages, oldest.published_at, o.attempts, o.retry_at
 FROM clientmgr.consumer_offsets AS o

@@ -42,12 +42,6 @@ WHERE c.topic = %(topic)s;
 WITH waiting AS (DELETE FROM clientmgr.delayed_message_t WHERE group_id = %(group_id)s)
 DELETE FROM clientmgr.consumer_offsets WHERE group_id = %(group_id)s;
 
--- name: pass_offsets
--- For readers that keep their own books, like the Pub/Sub gateway: up to here, nothing is needed any more.
-UPDATE clientmgr.consumer_offsets AS o SET next_offset = passed.next_offset, updated_at = now()
-FROM unnest(%(partition_ids)s::integer[], %(next_offsets)s::bigint[]) AS passed (partition_id, next_offset)
-WHERE o.group_id = %(group_id)s AND o.partition_id = passed.partition_id AND o.next_offset < passed.next_offset;
-
 -- name: lock_counter
 SELECT id, next_offset, total_partitions FROM clientmgr.log_counter WHERE topic = %(topic)s FOR UPDATE;
 

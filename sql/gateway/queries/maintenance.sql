@@ -1,4 +1,4 @@
--- What the gateway does without being asked.
+-- What the gateway does without being called.
 
 -- name: work
 -- Which of the subscriptions that somebody reads have something due, and when the next becomes so. One read for all:
@@ -28,11 +28,11 @@ WHERE s.dead_letter_topic IS NOT NULL;
 -- name: subscription_names
 SELECT name FROM clientmgr.gateway_subscriptions ORDER BY name;
 
--- name: tidy
+-- name: apply_retention
 SELECT clientmgr.gateway_tidy(%(name)s);
 
 -- name: forget_acknowledged
--- Longer than any client goes on asking.
+-- Longer than any client repeats an acknowledgement.
 DELETE FROM clientmgr.gateway_acknowledged WHERE acknowledged_at < now() - interval '15 minutes';
 
 -- name: advance_retention_groups

@@ -15,7 +15,7 @@ VALUES (%(topic_id)s, %(name)s, %(config)s, %(retention)s)
 ON CONFLICT (topic_id) DO UPDATE SET config = excluded.config, retention = excluded.retention, deleted_at = NULL;
 
 -- name: revive
--- Only who finds it deleted has created it: of two at once the second waits here and then finds it living.
+-- Of two who create it at once, the second waits here and then finds that it exists.
 UPDATE clientmgr.gateway_topics AS t SET config = %(config)s, retention = %(retention)s, deleted_at = NULL
 FROM clientmgr.log_counter AS c
 WHERE c.topic = %(log_topic)s AND t.topic_id = c.id AND t.deleted_at IS NOT NULL

@@ -31,7 +31,7 @@ ON CONFLICT (subscription, message_id) DO UPDATE SET
     not_before = excluded.not_before, attempts = greatest(d.attempts, excluded.attempts), reason = excluded.reason;
 
 -- name: take_due
--- Deleted in the transaction that handles them: back again if it fails, and nobody else's meanwhile.
+-- Deleted in the transaction that handles them: they are back if it fails, and nobody else gets them meanwhile.
 DELETE FROM clientmgr.pubsub_delayed AS d USING (
     SELECT id FROM clientmgr.pubsub_delayed
     WHERE subscription = %(subscription)s AND not_before <= clock_timestamp()
@@ -49,7 +49,7 @@ WHERE d.id = one.id
 RETURNING d.message_id, d.attempts, d.host_id, d.user_id, d.payload, d.attributes, d.published_at;
 
 -- name: postpone
--- After a failure of the handler: the same messages a little later, with one delivery more behind them.
+-- After a failure of the handler: the same messages a little later, with one attempt more on their count.
 UPDATE clientmgr.pubsub_delayed
 SET attempts = attempts + 1, not_before = clock_timestamp() + make_interval(secs => %(delay_s)s)
 WHERE subscription = %(subscription)s AND message_id = ANY (%(message_ids)s::text[]);

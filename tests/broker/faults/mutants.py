@@ -13,9 +13,10 @@ from typing import Any, LiteralString
 from psycopg import AsyncConnection, Connection
 
 from clientmgr.broker.postgres import consumer, consumption, fallback
-from clientmgr.broker.postgres.claim import Claim, Subscription
-from clientmgr.broker.postgres.consumption import Consumption, Handled
+from clientmgr.broker.postgres.claim import Claim, Record, Subscription
+from clientmgr.broker.postgres.consumption import Consumption
 from clientmgr.broker.postgres.settlement import send_advance
+from clientmgr.broker.settling import Handled
 from tests.broker.faults.check import Violation
 from tests.broker.faults.scenario import Chances
 
@@ -66,7 +67,9 @@ class Mutant:
 def _acknowledge_before_handling() -> None:
     handle = Consumption.handle
 
-    async def acknowledge_and_handle(self: Consumption, connection: AsyncConnection[Any], claim: Claim) -> Handled:
+    async def acknowledge_and_handle(
+        self: Consumption, connection: AsyncConnection[Any], claim: Claim
+    ) -> Handled[Record]:
         await send_advance(connection, self.subscription, claim, claim.last_offset + 1)
         await connection.execute("COMMIT")
         await connection.execute("BEGIN")

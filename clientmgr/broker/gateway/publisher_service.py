@@ -92,7 +92,7 @@ class PublisherService:
         parameters = {"name": request.topic, "topic_id": topic_id}
         async with self._pool.connection() as connection, connection.transaction():
             cursor = connection.cursor(row_factory=tuple_row)
-            # Under the counter's lock nothing is being published: the log ends here.
+            # While the counter is locked nobody publishes: the log ends here.
             row = await (await cursor.execute(QUERIES["lock"], parameters)).fetchone()
             await cursor.execute(QUERIES["mark_deleted"], parameters)
             await cursor.execute(QUERIES["orphan_subscriptions"], {**parameters, "next_offset": row and row[1]})

@@ -1,8 +1,9 @@
-"""Topics and the groups that read them: names, making, resizing, removing. Rare work, each in its own transaction."""
+"""Creating, resizing and removing topics and the groups that read them. All of it is rare and runs in its own
+transaction.
+"""
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection
@@ -10,19 +11,15 @@ from psycopg.rows import tuple_row
 
 from clientmgr.base.errors import InvalidInputError, PermanentError, TransientError
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.interface import Message, check_publishable
+from clientmgr.broker.message_checks import check_name
 from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.publish import UnknownTopicError
 
 QUERIES = named_queries("broker/queries/topics.sql")
 
-# Pub/Sub's rule, so that a topic can move from one transport to the other.
-_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}$")
-MAX_KEY_BYTES: Final = 1024
-
 
 class UnknownSubscriptionError(PermanentError):
-    """Nobody made this subscription."""
+    """No such subscription exists."""
 
     def __init__(self, subscription: str) -> None:
         super().__init__(f"subscription {subscription} does not exist: make it with ensure_subscription first")
@@ -35,54 +32,15 @@ class TopicNotDrainedError(TransientError):
         super().__init__(f"topic {topic} can't be resized yet: {', '.join(groups)} must first read it to its end")
 
 
-def check_name(what: str, name: str) -> None:
-    if not _NAME.match(name):
-        raise InvalidInputError(what, "3 to 255 characters of A-Z a-z 0-9 - _ . ~ + %, a letter first", name)
-
-
-def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
-    """What both transports refuse, and what a text column can't hold."""
-    check_publishable(topic, message, max_bytes, encoded_here=encoded_here)
-    for field, value in (("tenant", message.tenant), ("key", message.key)):
-        if not value or (value.isascii() and value.isalnum() and len(value) <= MAX_KEY_BYTES):
-            continue  # nearly all: customer and contact ids
-        try:
-            too_long = len(value.encode()) > MAX_KEY_BYTES
-        except UnicodeEncodeError as error:
-            raise InvalidInputError(field, f"text that UTF-8 can express ({error.reason})", value) from None
-        if too_long or "\0" in value:
-            raise InvalidInputError(field, f"at most {MAX_KEY_BYTES} bytes without NUL", value)
-
-
-def check_messages(topic: str, messages: Sequence[Message], max_bytes: int, *, encoded_here: bool = False) -> None:
-    """`check_message` for each. A look at all together passes nearly all whose JSON nobody needs to look at."""
-    if encoded_here and messages and _are_harmless(messages, max_bytes):
-        return
-    for message in messages:
-        check_message(topic, message, max_bytes, encoded_here=encoded_here)
-
-
-def _are_harmless(messages: Sequence[Message], max_bytes: int) -> bool:
-    names = {message.tenant for message in messages}.union([message.key for message in messages])
-    text = "".join(names)
-    return (
-        text.isascii()
-        and "\0" not in text
-        and max(map(len, names)) <= MAX_KEY_BYTES
-        and max([len(message.data) for message in messages]) <= max_bytes
-        and not any(message.attributes for message in messages)
-    )
-
-
 async def ensure_topic(connection: AsyncConnection[Any], topic: str, *, total_partitions: int) -> None:
     check_name("topic", topic)
-    # Looked up first: an INSERT that conflicts uses up an id, and every start of every daemon comes through here.
+    # Look first: an INSERT that conflicts uses up an id, and every daemon comes through here when it starts.
     if not await _rows(connection, "topic_exists", topic=topic):
         await connection.execute(QUERIES["create_topic"], {"topic": topic, "total_partitions": total_partitions})
 
 
 async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: str, *, from_start: bool) -> None:
-    """Register a reader of `topic`, at the oldest message that is kept or at the end. A known one stays where it is."""
+    """Register a reader of `topic`, from the oldest message kept or from the end. A known one keeps its place."""
     check_name("subscription", group_id)
     async with connection.transaction():
         await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
@@ -99,22 +57,10 @@ async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: s
 
 
 async def drop_group(connection: AsyncConnection[Any], group_id: str) -> None:
-    """Forget a group, where it stood and its waiting retries. Its dead letters stay."""
+    """Delete a group, its place in the topic and its waiting retries. Its dead letters stay."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
         await connection.execute(QUERIES["drop_group"], {"group_id": group_id})
-
-
-async def pass_offsets(connection: AsyncConnection[Any], group_id: str, next_offsets: Mapping[int, int]) -> None:
-    """Move a group that keeps its own books on, by partition; retention may take what lies before. Never moves back."""
-    await connection.execute(
-        QUERIES["pass_offsets"],
-        {
-            "group_id": group_id,
-            "partition_ids": list(next_offsets),
-            "next_offsets": list(next_offsets.values()),
-        },
-    )
 
 
 async def find_subscription(connection: AsyncConnection[Any], group_id: str) -> Subscription:
@@ -133,9 +79,9 @@ async def require_topics(connection: AsyncConnection[Any], topics: Sequence[str]
 
 
 async def resize_topic(connection: AsyncConnection[Any], topic: str, total_partitions: int) -> None:
-    """Change the number of partitions, or refuse while any group has something of the topic left to read.
+    """Change the number of partitions, or refuse while any group has messages of the topic left to read.
 
-    Publishers wait meanwhile: a tenant's messages must not be in two partitions with readers at different places.
+    Publishers wait meanwhile: a tenant's messages must not lie in two partitions that are read at different speeds.
     """
     if not 1 <= total_partitions <= 1024:
         raise InvalidInputError("total_partitions", "1 to 1024", total_partitions)
@@ -146,7 +92,7 @@ async def resize_topic(connection: AsyncConnection[Any], topic: str, total_parti
         if current == total_partitions:
             return
         try:
-            # A consumer with a batch in hand may be waiting for the counter that is locked here: don't wait for it.
+            # Don't wait for a consumer with a batch in hand: it may be waiting for the counter that is locked here.
             await connection.execute(QUERIES["lock_offsets"], {"topic_id": topic_id})
         except psycopg.errors.LockNotAvailable:
             raise TopicNotDrainedError(topic, ["a consumer that has a batch in hand"]) from None

@@ -1,4 +1,4 @@
-"""Prometheus metrics of messages, shared by the transports. Counted as a batch is settled, never message by message."""
+"""Prometheus metrics of messages, shared by the transports. They change once per settled batch, not per message."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -41,10 +41,9 @@ HANDLING_SECONDS: Final = Histogram(
 
 
 def expect_published(topics: Iterable[str]) -> None:
-    """Count from nothing.
+    """Start the topics' counters at 0.
 
-    By Prometheus' reckoning a series that begins with its first messages has not grown by them: an alert that asks for
-    growth would miss them.
+    Prometheus does not count the first value of a series as growth: an alert on growth would miss the first messages.
     """
     for topic in topics:
         PUBLISHED.labels(topic)
@@ -82,6 +81,6 @@ def set_lag(topic: str, subscription: str, *, messages: int, seconds: float, wai
 
 
 def forget_lag(topic: str, subscription: str) -> None:
-    """Of a subscription that is gone: what it last said would stand, and alarm, for ever."""
+    """Remove the gauges of a deleted subscription: their last values would stay, and raise alarms, for ever."""
     for gauge in _OF_SUBSCRIPTIONS:
         gauge.remove(topic, subscription)

@@ -1,4 +1,4 @@
-"""What the handler gets: the messages, the open transaction, and a place to leave messages to publish with it."""
+"""What a handler gets: the messages, the open transaction, and a place to leave messages to publish with it."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.broker.interface import Message, ReceivedMessage, check_attributes
-from clientmgr.broker.postgres.topics import check_messages
+from clientmgr.broker.message_checks import check_messages
 
 
-class PostgresBatch:
+class TransactionBatch:
     """Implements `interface.Batch`."""
 
     def __init__(
@@ -40,18 +40,18 @@ class PostgresBatch:
 
     @property
     def publications(self) -> Mapping[str, Sequence[Message]]:
-        """What was left for publishing, by topic."""
+        """What the handler left to be published, by topic."""
         return self._publications
 
     def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         check_messages(topic, messages, self._max_message_bytes, encoded_here=encoded_here)
-        # Kept until the very end: the first append to a topic holds up everyone else who publishes to it.
+        # Kept until the very end: from the first append on, everyone else who publishes to the topic has to wait.
         if messages:
             self._publications.setdefault(topic, []).extend(messages)
 
     def forward(self, topic: str, message: ReceivedMessage, attributes: Mapping[str, str]) -> None:
         copy = Message(message.data, message.tenant, message.key, {**message.attributes, **attributes})
-        # What a transport delivered, a log can hold; only the attributes are more than they were.
+        # A transport has delivered it, so a log can hold it; only the attributes are new.
         self._check_attributes(copy)
         self._publications.setdefault(topic, []).append(copy)
 

@@ -1,0 +1,51 @@
+"""Names and messages that both transports refuse, because at least one of them could not carry them."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.broker.interface import Message, check_publishable
+
+# Pub/Sub's rule, so that a topic can move from one transport to the other.
+_NAME: Final = re.compile(r"^[A-Za-z][A-Za-z0-9\-_.~+%]{2,254}$")
+MAX_KEY_BYTES: Final = 1024
+
+
+def check_name(what: str, name: str) -> None:
+    if not _NAME.match(name):
+        raise InvalidInputError(what, "3 to 255 characters of A-Z a-z 0-9 - _ . ~ + %, a letter first", name)
+
+
+def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
+    """Refuse what either transport refuses, and what a text column can't hold."""
+    check_publishable(topic, message, max_bytes, encoded_here=encoded_here)
+    for field, value in (("tenant", message.tenant), ("key", message.key)):
+        if not value or (value.isascii() and value.isalnum() and len(value) <= MAX_KEY_BYTES):
+            continue  # nearly all: customer and contact ids
+        try:
+            too_long = len(value.encode()) > MAX_KEY_BYTES
+        except UnicodeEncodeError as error:
+            raise InvalidInputError(field, f"text that UTF-8 can express ({error.reason})", value) from None
+        if too_long or "\0" in value:
+            raise InvalidInputError(field, f"at most {MAX_KEY_BYTES} bytes without NUL", value)
+
+
+def check_messages(topic: str, messages: Sequence[Message], max_bytes: int, *, encoded_here: bool = False) -> None:
+    """`check_message` for each. For messages whose JSON needs no check, one look at all of them usually suffices."""
+    if encoded_here and messages and _are_harmless(messages, max_bytes):
+        return
+    for message in messages:
+        check_message(topic, message, max_bytes, encoded_here=encoded_here)
+
+
+def _are_harmless(messages: Sequence[Message], max_bytes: int) -> bool:
+    names = {message.tenant for message in messages}.union([message.key for message in messages])
+    text = "".join(names)
+    return (
+        text.isascii()
+        and "\0" not in text
+        and max(map(len, names)) <= MAX_KEY_BYTES
+        and max([len(message.data) for message in messages]) <= max_bytes
+        and not any(message.attributes for message in messages)
+    )
