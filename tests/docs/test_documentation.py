@@ -8,9 +8,10 @@ import pytest
 from clientmgr.base.settings import Settings
 from clientmgr.cli.run import app as run_app
 from clientmgr.contracts import daemons
+from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.local.processes.programs import own_commands
 from tests.docs.links import anchors_of, broken_links
-from tools.docs import DOCS, ROOT, generated, messages
+from tools.docs import DOCS, ROOT, generated, messages, page_of
 from tools.docs.daemon_facts import publishes_to, reads_from
 from tools.docs.messages import Carried
 from tools.screenshots import SHOTS
@@ -45,6 +46,16 @@ def test_every_daemon_has_a_page() -> None:
     for entry in daemons.ALL:
         headings = anchors_of(DOCS / "daemons" / f"{entry.name}.md")
         assert headings == {entry.name, "when-something-fails", "scaling", "settings", "metrics"}, entry.name
+
+
+@pytest.mark.parametrize("entry", daemons.ALL, ids=lambda entry: str(entry.name))
+def test_a_page_says_what_happens_when_something_fails_and_how_the_daemon_scales(entry: DaemonEntry) -> None:
+    """`make docs` begins a new daemon's page with these sections empty."""
+    _, _, rest = page_of(entry).read_text().partition("## When something fails\n")
+    failing, _, rest = rest.partition("## Scaling\n")
+    scaling, _, _ = rest.partition("## Settings\n")
+    assert failing.strip()
+    assert scaling.strip()
 
 
 def test_a_daemon_is_documented_with_settings_that_there_are() -> None:
