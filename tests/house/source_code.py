@@ -65,6 +65,10 @@ def _imports(module: str) -> list[str]:
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    if "pkgutil" in found:  # a package that imports whatever is in it
+        file = _file_of(module)
+        assert file is not None
+        found += [f"{module}.{one.stem}" for one in file.parent.glob("*.py") if one != file]
     return found
 
 
