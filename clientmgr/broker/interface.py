@@ -106,8 +106,8 @@ class Batch(Protocol):
 Handler = Callable[[Batch], Awaitable[Sequence[Outcome] | None]]
 """Returns an outcome per message, in their order; None means that all are done.
 
-An exception fails the batch. `clientmgr.base.errors.classify` alone decides: a transient or unforeseen one lets the batch
-come again; a permanent one has it taken apart by transaction groups, so that only the group that fails is dead.
+An exception fails the batch. `clientmgr.base.errors.classify` alone decides: a transient or unforeseen one lets the
+batch come again; a permanent one has it taken apart by transaction groups, so that only the group that fails is dead.
 """
 
 

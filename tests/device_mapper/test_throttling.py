@@ -138,7 +138,7 @@ async def test_the_time_that_a_batch_has_is_that_of_its_transaction(rig: Rig, mo
     """A batch of many messages asks many times: its transaction is not to be held for as many patiences."""
     server, url = moody
     server.mood = "throttling"
-    manager = impatient(url, dynamodb_patience_ms=1000)
+    manager = impatient(url, dynamodb_patience_ms=200)
     async with await rig.database.connect_async(Role.READER) as connection:
         await connection.execute("SELECT pg_sleep(0.25)")
         fetched = await DeviceFetcher(manager).fetch(connection, TENANT, APPLICATION, [1, 2, 3], Strategy.DYNAMODB)
