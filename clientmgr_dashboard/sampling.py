@@ -53,7 +53,7 @@ class LogSampler:
             try:
                 await self.sample()
             except (psycopg.Error, PoolTimeout, OSError) as error:
-                log.warning("the log could not be looked at, next time perhaps", error=str(error).strip())
+                log.warning("the log could not be read, will try again", error=str(error).strip())
             await asyncio.sleep(SAMPLE_EVERY_S)
 
     def rate(self, topic: str) -> float | None:
