@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from unittest.mock import Mock
 
 import pytest
@@ -54,8 +54,17 @@ async def test_everything_comes_once_and_in_order_by_either_version_of_the_proto
     assert seen == added
 
 
+@pytest.fixture
+def attentive(stream: Stream) -> Iterator[None]:
+    """Redis looks ten times a second whether somebody has waited long enough: here it looks more often."""
+    before = stream.client.config_get("hz")["hz"]
+    stream.client.config_set("hz", 500)
+    yield
+    stream.client.config_set("hz", before)
+
+
 @pytest.mark.anyio
-@pytest.mark.usefixtures("group")
+@pytest.mark.usefixtures("group", "attentive")
 async def test_a_quiet_stream_is_asked_on_and_on(stream: Stream) -> None:
     """Redis has only so many requests in hand."""
     answers = 0

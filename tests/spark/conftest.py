@@ -34,6 +34,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
+            # Most of a short job is the start of a JVM that compiles what it will never run again.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     with pytest.MonkeyPatch.context() as environment:
