@@ -12,12 +12,31 @@ import pytest
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError, MigrationError
 from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import sql_root
 from clientmgr.tenants import schema_manager
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 TENANT_TABLES = {"devices", "device_tombstones", "contact_tombstones", "contact_links", "push_token_claims"}
+
+
+@pytest.fixture
+def migrations_folder(tmp_path: Path) -> Path:
+    """The first migration of `sql/tenant/`, for a test to edit and to add a second one to.
+
+    No later one: these tests are about how migrations are applied, and stay as they are when a release brings another.
+    """
+    folder = tmp_path / "tenant"
+    folder.mkdir()
+    (first,) = (sql_root() / "tenant").glob("0001_*.sql")
+    (folder / first.name).write_text(first.read_text())
+    return folder
+
+
+@pytest.fixture
+def manager(database: Database, settings: Settings, migrations_folder: Path) -> TenantSchemaManager:
+    return TenantSchemaManager(database, settings, migrations_folder=migrations_folder)
 
 
 def tables_of(query: Query, schema: str) -> set[str]:
@@ -197,7 +216,7 @@ def test_a_release_older_than_the_schemas_is_refused(
 
 
 def test_migrating_when_nothing_is_pending_costs_one_query_whatever_the_number_of_tenants(
-    database: Database, settings: Settings, manager: TenantSchemaManager, query: Query
+    database: Database, settings: Settings, manager: TenantSchemaManager, migrations_folder: Path
 ) -> None:
     manager.activate(range(1, 31), actor="test")
     statements: list[str] = []
@@ -208,7 +227,8 @@ def test_migrating_when_nothing_is_pending_costs_one_query_whatever_the_number_o
             connection.cursor_factory = _recording_cursor(statements)
             return connection
 
-    results = TenantSchemaManager(Watched(database.url), settings).migrate(actor="test")
+    watched = TenantSchemaManager(Watched(database.url), settings, migrations_folder=migrations_folder)
+    results = watched.migrate(actor="test")
 
     assert results == []
     asked = [statement for statement in statements if not statement.startswith("SET ")]
