@@ -15,8 +15,8 @@ from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload
 from clientmgr.base.customer_ids import CustomerId, in_schema, quoted_schema
 from clientmgr.base.database import Database, Role
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.orphans import find_orphans
+from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 CONNECTIONS = 2
 """Of plain SQL: as many as a small machine has cores."""

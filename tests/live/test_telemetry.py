@@ -20,7 +20,7 @@ async def burst(stream: Stream, **settings: object) -> Written:
 
 
 async def look_after(stream: Stream, **settings: object) -> None:
-    """One look of the upkeep, which has no need of a store for it."""
+    """One look of the maintenance, which needs no store for it."""
     changed = stream.settings.model_copy(update=settings)
     async with open_redis(changed) as client, stream.database.pool_async(Role.WRITER, size=1) as pool:
         await StreamMaintenance(changed, PositionStore(pool, stream.name, 0), DURABLE_GROUP).maintain_stream(client)

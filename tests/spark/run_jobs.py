@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.database import Database
 from clientmgr.base.settings import load_settings
-from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.session import start_session
+from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 
 def main() -> None:

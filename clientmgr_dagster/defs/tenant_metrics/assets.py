@@ -13,8 +13,8 @@ from clientmgr.tenants.schema_manager import Change
 from clientmgr_dagster.metadata import ROWS_SHOWN, chart, table
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
-from clientmgr_dagster.spark.metrics import collect_metrics
 from clientmgr_dagster.spark.session import SparkResource
+from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 GROUP = "dashboard"
 ACTOR = "dagster:dashboard"
