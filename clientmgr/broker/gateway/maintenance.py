@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable
 
 import psycopg
 from psycopg.rows import tuple_row
+from psycopg_pool import PoolTimeout
 
-from clientmgr.base.errors import is_transient
+from clientmgr.base.errors import is_permanent, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.waiting import wait_for_stop
@@ -42,8 +43,8 @@ class Maintenance:
                 if clock() >= retention_at:
                     retention_at = clock() + RETENTION_EVERY_S
                     await self.apply_retention()
-            except Exception as error:
-                if not is_transient(error):
+            except (psycopg.Error, PoolTimeout) as error:
+                if is_permanent(error):
                     raise
                 log.warning("the database does not answer; maintenance will try again", error=str(error))
 

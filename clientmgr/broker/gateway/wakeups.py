@@ -9,11 +9,13 @@ import time
 from typing import Any
 from weakref import WeakValueDictionary
 
+import psycopg
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
+from psycopg_pool import PoolTimeout
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import is_transient
+from clientmgr.base.errors import is_permanent
 from clientmgr.base.logs import get_logger
 from clientmgr.base.notifications import listen
 from clientmgr.base.sqlfiles import named_queries
@@ -86,8 +88,8 @@ class Wakeups:
             self._look_now.clear()
             try:
                 pause = await self._wake_those_with_work()
-            except Exception as error:
-                if not is_transient(error):
+            except (psycopg.Error, PoolTimeout) as error:
+                if is_permanent(error):
                     raise
                 log.warning("the database does not answer; looking again", error=str(error))
                 pause = self._poll_s
