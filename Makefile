@@ -35,7 +35,7 @@ check: setup ## Format, lint, types, layers and all tests that need no server: u
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint quick-tests
 
 quick-tests: setup
-	$(BIN)/pytest -q -m "not server"
+	QUICK_TESTS=1 $(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not server"
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_cluster.py

@@ -27,12 +27,13 @@ LONGEST_FIRST = (
     "tests/dagster/test_system.py",
     "tests/streaming/test_kills.py",
     "tests/processes/test_up.py",
+    "tests/devices/test_any_order.py",
 )
 """What takes minutes. Begun last, it would be all that one worker does while the other has nothing left."""
 
 
 SERVER_FIXTURES = frozenset(
-    {"postgres_server", "redis_server", "made_postgres", "spark", "bigquery_stand_in", "dynamodb_stand_in"}
+    {"postgres_server", "redis_server", "made_postgres", "spark", "bigquery_stand_in", "dynamodb_stand_in", "dynamodb"}
 )
 """A test that asks for one of these, however indirectly, needs a server. One that starts servers or long processes of
 its own says so with `@pytest.mark.server`. `make check` runs all the others.

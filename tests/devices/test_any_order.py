@@ -11,6 +11,7 @@ from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
 from clientmgr.devices.fold import TenantChanges, fold
 from clientmgr.devices.state import DeviceKey, DeviceState, PushToken, TokenFacet, merge
 from tests.devices.histories import Device, Happening, Model, happenings, histories
+from tests.examples import examples
 
 CAMEL = {"language": "language", "application_version": "applicationVersion", "push_enabled": "pushEnabled"}
 
@@ -71,7 +72,7 @@ def arrivals(draw: st.DrawFn) -> tuple[list[Happening], list[list[Happening]]]:
     return history, [arriving[start:end] for start, end in pairwise(edges)]
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=examples(1500), deadline=None)
 @given(arrivals())
 def test_any_arrival_leaves_what_the_sorted_history_leaves(
     arrival: tuple[list[Happening], list[list[Happening]]],
@@ -84,7 +85,7 @@ def test_any_arrival_leaves_what_the_sorted_history_leaves(
     assert tables.as_model() == Model(history).devices
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(happenings, max_size=12))
 def test_no_two_devices_of_an_application_hold_one_token(batch: list[Happening]) -> None:
     tables = Tables()
@@ -97,7 +98,7 @@ def test_no_two_devices_of_an_application_hold_one_token(batch: list[Happening])
     assert len(held) == len(set(held))
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(happenings, max_size=12))
 def test_no_device_belongs_to_a_deleted_contact(batch: list[Happening]) -> None:
     tables = Tables()

@@ -16,6 +16,7 @@ from clientmgr.devices.fold import fold
 from clientmgr.devices.rows import row_of
 from clientmgr.devices.state import canonical
 from tests.devices.malformed import GOOD, MALFORMED
+from tests.examples import examples
 
 
 @pytest.mark.parametrize("name", MALFORMED)
@@ -68,7 +69,7 @@ spoilt = st.builds(
 )
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(spoilt)
 def test_any_message_is_refused_or_can_be_written(message: dict[str, Any]) -> None:
     try:
@@ -80,7 +81,7 @@ def test_any_message_is_refused_or_can_be_written(message: dict[str, Any]) -> No
     assert b"\\u0000" not in rows.replace(b"\\\\", b"")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.binary(max_size=60))
 def test_any_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessageError):

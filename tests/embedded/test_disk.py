@@ -30,6 +30,7 @@ def test_what_a_server_could_not_even_write_down_is_still_recognised(tmp_path: P
     assert "is full" not in failure_reason("FATAL: something else", tmp_path)
 
 
+@pytest.mark.server
 # Not a byte left; room for our own files alone; room for half an initdb.
 @pytest.mark.parametrize("size_kb", [256, 1024, 20 * 1024])
 def test_a_full_disk_is_named_as_the_cause(tmp_path: Path, size_kb: int) -> None:

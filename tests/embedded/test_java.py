@@ -20,6 +20,7 @@ spark = (
     SparkSession.builder.master("local[1]")
     .config("spark.ui.enabled", "false")
     .config("spark.sql.shuffle.partitions", "1")
+    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
     .getOrCreate()
 )
 print("sum", spark.range(10).groupBy().sum("id").collect()[0][0])

@@ -184,7 +184,7 @@ async def scene(
         yield scene
 
 
-@pytest.mark.parametrize(("scene", "size"), [("postgres", 100_000), ("pubsub", 10_000)], indirect=["scene"])
+@pytest.mark.parametrize(("scene", "size"), [("postgres", 50_000), ("pubsub", 10_000)], indirect=["scene"])
 async def test_kills_and_a_crash_lose_nothing_and_leave_the_rows_of_the_sorted_history(
     scene: Scene, size: int, crashing_server: EmbeddedPostgres
 ) -> None:
