@@ -27,6 +27,7 @@ from clientmgr_dashboard.operations.interface import (
     api_get,
     api_post,
     paged,
+    row_of,
 )
 
 MOST_DEVICES = 1_000
@@ -174,40 +175,27 @@ def _row(device: StoredDevice) -> DeviceRow:
     token = device.push_token
     if token is None and device.web_push is not None:
         token = device.web_push["endpoint"]
-    return DeviceRow(
-        device.application_code,
-        device.client_id,
-        device.contact_id,
-        device.platform,
-        device.provider,
-        device.application_version,
-        device.device_model,
-        device.language,
-        device.push_enabled,
-        device.push_token_status,
-        token,
-        device.last_seen_at,
-    )
+    return row_of(DeviceRow, device, push_token=token)
 
 
 def _detail(customer_id: int, known: KnownDevice, *, reveal: bool) -> DeviceDetail:
     device = known.device
     if device is not None and not reveal:
         device = device.masked()
-    return DeviceDetail(
-        customer_id,
-        known.application_code,
-        known.client_id,
-        device is not None,
-        None if device is None else device.contact_id,
-        device is not None and (device.provider == "vapid" or device.platform == "web"),
-        reveal,
-        [] if device is None else _parts(device),
-        [
+    return row_of(
+        DeviceDetail,
+        known,
+        customer_id=customer_id,
+        exists=device is not None,
+        contact_id=None if device is None else device.contact_id,
+        is_web=device is not None and (device.provider == "vapid" or device.platform == "web"),
+        is_revealed=reveal,
+        parts=[] if device is None else _parts(device),
+        links=[
             ContactLink(link.contact_id, time_of(link.linked_version), time_of(link.contact_deleted_version))
             for link in known.links
         ],
-        explain(known),
+        notes=explain(known),
     )
 
 
