@@ -1,4 +1,4 @@
-"""The telemetry stream in Redis: connections to it, its durable group, our name on it, and the shape of its entries."""
+"""The telemetry stream in Redis: connections to it, our name on it, and the shape of its entries."""
 
 import os
 import secrets
@@ -12,9 +12,7 @@ from redis.backoff import NoBackoff
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings
-from clientmgr.contracts import daemons
 
-DURABLE_GROUP = daemons.DURABLE_GROUP
 ANSWER_WITHIN_S = 5.0
 LONGEST_PAUSE_S = 5.0
 SILENT_FOR_S = 30

@@ -11,7 +11,8 @@ from clientmgr.base.listening import in_url
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
-from clientmgr.live.redis_stream import DURABLE_GROUP, REDIS_ERRORS, open_redis
+from clientmgr.contracts.daemons import DURABLE_GROUP
+from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
 
 ANSWER_WITHIN_S: Final = 2.0
 LATE_FROM: Final = 10_000

@@ -4,7 +4,7 @@ import pytest
 import redis
 
 from clientmgr.base.settings import load_settings
-from clientmgr.live.redis_stream import DURABLE_GROUP
+from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr_dashboard.operations import overview
 from clientmgr_dashboard.operations.services import ServiceState, probe_services

@@ -65,11 +65,25 @@ def _imports(module: str) -> list[str]:
             found += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
-    if "pkgutil" in found:  # a package that imports whatever is in it
-        file = _file_of(module)
-        assert file is not None
-        found += [f"{module}.{one.stem}" for one in file.parent.glob("*.py") if one != file]
+    for package in _looked_through(module, found):
+        file = _file_of(package)
+        assert file is not None, package
+        found += [f"{package}.{one.stem}" for one in file.parent.glob("*.py") if one != file]
     return found
+
+
+def _looked_through(module: str, imported: Collection[str]) -> list[str]:
+    """The packages whose modules this one imports whatever they are: `pkgutil.iter_modules(package.__path__)`."""
+    paths = [
+        node.args[0]
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.Call) and _last_name(node.func) == "iter_modules"
+    ]
+    names = {_last_name(path.value) for path in paths if isinstance(path, ast.Attribute)}
+    return [
+        *([module] if any(isinstance(path, ast.Name) for path in paths) else []),
+        *(name for name in imported if name.rpartition(".")[2] in names and _file_of(name) is not None),
+    ]
 
 
 def _last_name(node: ast.expr) -> str:

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from clientmgr.base.database import Role
-from clientmgr.live.redis_stream import DURABLE_GROUP, open_redis
+from clientmgr.contracts.daemons import DURABLE_GROUP
+from clientmgr.live.redis_stream import open_redis
 from streaming.live.telemetry.maintenance import StreamMaintenance
 from streaming.live.telemetry.store import PositionStore, Written
 from streaming.live.telemetry.writer import write_until_stopped

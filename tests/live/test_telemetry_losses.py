@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from clientmgr.base.database import Database, Role
-from clientmgr.live.redis_stream import DURABLE_GROUP
+from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.local.embedded.server import free_port
 from streaming.live.telemetry.losses import StreamLosses
 from streaming.live.telemetry.maintenance import StreamMaintenance

@@ -20,8 +20,8 @@ from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr.base.waiting import wait_for_stop
+from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.live.redis_stream import (
-    DURABLE_GROUP,
     LONGEST_PAUSE_S,
     REDIS_ERRORS,
     Entry,
