@@ -28,7 +28,7 @@ from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 REFERENCE = """
 SELECT count(*) FROM "tenant_{customer}".devices
-WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days'
+WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days'
 """
 
 
@@ -104,6 +104,35 @@ def test_candidates_alone_can_be_looked_at_before_anything_is_deleted(
     assert dry.success
     assert tenants.query("SELECT outcome, candidates FROM clientmgr.orphan_deletion_results") == [("dry run", expected)]
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+
+
+def test_customers_still_read_from_the_legacy_store_are_left_out_and_it_shows(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE)
+    tenants.add_devices(ORDINARY, 200)
+    tenants.add_devices(HUGE, 200)
+    instance.add_dynamic_partitions("tenants", [str(ORDINARY), str(HUGE)])
+    # Found while it was read from PostgreSQL alone.
+    assert materialize(instance, ORDINARY, HUGE, "orphan_candidates").success
+    tenants.leave_the_legacy_store(ORDINARY, left=False)
+
+    result = materialize(instance, ORDINARY, HUGE)
+
+    assert result.success
+    assert tenants.query("SELECT count(*) FROM clientmgr.orphan_candidates") == [(0,)]
+    assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+    assert tenants.query("SELECT customer_id, outcome FROM clientmgr.orphan_deletion_results ORDER BY 1") == [
+        (ORDINARY, "legacy"),
+        (HUGE, "deleted"),
+    ]
+    assert tenants.query("SELECT customer_id, candidates > 0 FROM clientmgr.orphan_searches ORDER BY 1") == [
+        (ORDINARY, False),
+        (HUGE, True),
+    ]
+    for event in result.all_events:
+        if event.event_type is dg.DagsterEventType.ASSET_MATERIALIZATION and event.partition == str(ORDINARY):
+            assert "legacy store" in str(event.materialization.metadata["left_out"].value)
 
 
 def test_the_guard_fails_the_run_and_says_how_to_go_on(
