@@ -33,7 +33,8 @@ SELECT
     md5(n::text) || md5((n + 7)::text), 'fcm_token', (ARRAY ['valid', 'valid', 'valid', 'invalid']) [n %% 4 + 1],
     sha256(n::text::bytea),
     CASE WHEN n %% 4 = 0 THEN %(now)s::timestamptz - (n %% 45 + 0.5) * interval '1 day' END,
-    %(now)s::timestamptz - CASE WHEN n %% 4 = 0 THEN n %% 45 * interval '1 day' ELSE n %% 1000 * interval '1 minute' END,
+    %(now)s::timestamptz
+    - CASE WHEN n %% 4 = 0 THEN n %% 45 * interval '1 day' ELSE n %% 1000 * interval '1 minute' END,
     1763248000000 + n,
     %(now)s::timestamptz - n %% 9000 * interval '1 hour', %(now)s::timestamptz - n %% 500 * interval '1 minute',
     jsonb_build_object('plan', 'basic', 'n', n)

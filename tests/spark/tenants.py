@@ -12,8 +12,8 @@ from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 ORDINARY, HUGE, EMPTY, BROKEN = (CustomerId(number) for number in (11, 12, 13, 14))
 
-# Every fourth device has been silent and without a contact for a day longer than the one before it. Of these every fourth
-# lost its contact half a day ago, and every fifth gave a sign of life since.
+# Every fourth device has been silent and without a contact for a day longer than the one before it. Of these, every
+# fourth lost its contact half a day ago, and every fifth gave a sign of life since.
 _DEVICES = """
 INSERT INTO {schema}.devices (
     application_code, client_id, contact_id, platform, provider, push_enabled, push_token, push_token_kind,

@@ -15,7 +15,9 @@ from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 REFERENCE = """
 SELECT count(*), count(*) FILTER (WHERE push_enabled), count(*) FILTER (WHERE push_token_status = 'invalid'),
     count(DISTINCT contact_id), count(*) FILTER (WHERE contact_id IS NULL),
-    count(*) FILTER (WHERE orphaned_since IS NOT NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days'),
+    count(*) FILTER (
+        WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days'
+    ),
     count(*) FILTER (WHERE created_at > now() - interval '24 hours'), max(updated_at)
 FROM "tenant_{customer}".devices
 """

@@ -28,7 +28,7 @@ from clientmgr_dagster.spark.session import SparkResource
 
 CANDIDATES, DELETIONS = "orphan_candidates", "orphan_deletions"
 ACTOR = "dagster:orphan_deletions"
-LEFT_OUT = {"left_out": "still read from the legacy store: it has no orphans"}
+LEFT_OUT: dict[str, int | str] = {"left_out": "still read from the legacy store: it has no orphans"}
 
 
 class OrphanConfig(dg.Config):
@@ -130,7 +130,7 @@ def _find(
         context,
         CANDIDATES,
         (
-            (customer, {"dagster/row_count": count, **(LEFT_OUT if customer in legacy else {})})
+            (customer, {"dagster/row_count": count} | (LEFT_OUT if customer in legacy else {}))
             for customer, count in found.items()
         ),
     )
@@ -155,7 +155,15 @@ def _delete(
 ) -> dict[CustomerId, str]:
     deletion = OrphanDeletion(tenants.database, tenants.settings, policy, run_id=context.run.run_id, actor=ACTOR)
     results = deletion.run(customers)
-    log_partitions(context, DELETIONS, ((one.customer_id, _numbers(one)) for one in results if not _why(one)))
+    log_partitions(
+        context,
+        DELETIONS,
+        (
+            (one.customer_id, _numbers(one) | (LEFT_OUT if one.outcome is Outcome.LEGACY else {}))
+            for one in results
+            if not _why(one)
+        ),
+    )
     context.log_event(
         dg.AssetObservation(
             DELETIONS,
@@ -182,7 +190,6 @@ def _numbers(result: OrphanResult) -> dict[str, int | str]:
         "candidates": result.candidates,
         "deleted": result.deleted,
         "spared": result.spared,
-        **(LEFT_OUT if result.outcome is Outcome.LEGACY else {}),
     }
 
 
