@@ -130,9 +130,12 @@ def test_customers_still_read_from_the_legacy_store_are_left_out_and_it_shows(
         (ORDINARY, False),
         (HUGE, True),
     ]
-    for event in result.all_events:
-        if event.is_asset_materialization and event.partition == str(ORDINARY):
-            assert "legacy store" in str(event.materialization.metadata["left_out"].value)
+    left_out = {
+        str(event.partition)
+        for event in result.filter_events(lambda event: event.is_step_materialization)
+        if "legacy store" in str(event.step_materialization_data.materialization.metadata.get("left_out"))
+    }
+    assert left_out == {str(ORDINARY)}
 
 
 def test_the_guard_fails_the_run_and_says_how_to_go_on(

@@ -39,17 +39,7 @@ SELECT
     n.push_token_digest, n.push_token_status, n.push_token_version, n.push_token_status_version, n.web_push,
     n.last_seen_version, n.info_versions, :info_columns, n.provider,
     to_timestamp(n.last_seen_version / 1000.0),
-    -- Since it was unlinked, or, for one that never had a contact, since the oldest that is known of it: by its own clock,
-    -- and the same in any order of arrival. Few events change it, so that most updates stay on their page.
-    CASE
-        WHEN n.contact_id IS NOT NULL THEN NULL
-        WHEN n.contact_version > 0 THEN to_timestamp(n.contact_version / 1000.0)
-        ELSE to_timestamp(least(
-            n.last_seen_version,
-            nullif(n.push_token_version, 0),
-            (SELECT min(known.version::bigint) FROM jsonb_each_text(n.info_versions) AS known (field, version))
-        ) / 1000.0)
-    END
+    n.orphaned_since
 FROM json_populate_recordset(CAST(NULL AS :"schema".devices), %(rows)s) AS n
 ORDER BY n.application_code, n.client_id
 ON CONFLICT (application_code, client_id) DO UPDATE SET
