@@ -59,7 +59,9 @@ def settings(database: Database, settings_for: Callable[[Database], Settings]) -
 
 @pytest.fixture
 def tenants(database: Database, settings: Settings) -> Tenants:
-    return Tenants(database, settings)
+    made = Tenants(database, settings)
+    made.leave_the_legacy_store()
+    return made
 
 
 @pytest.fixture
