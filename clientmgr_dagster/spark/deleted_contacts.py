@@ -1,14 +1,18 @@
 """Deleted contacts from BigQuery with Spark: page by page into `deleted_contacts`, each page one job."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import cast
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.contact_deletions.bigquery import (
     BigQueryAccess,
@@ -22,6 +26,17 @@ from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
 
 STEP = "deleted_contacts"
 SCHEMA = "customer_id bigint, contact_id bigint, deleted_at timestamp"
+
+
+def contact_hashes(settings: Settings) -> Callable[[str, str], Column]:
+    """Of a customer's column and a contact's: the hash of each. The key is pickled with it, and in no plan or log."""
+    hashes = KeyedHashes.from_settings(settings)
+
+    def contact_hash(customers: pa.Array, contacts: pa.Array) -> pa.Array:
+        pairs = zip(customers.to_pylist(), contacts.to_pylist(), strict=True)
+        return pa.array([hashes.contact(customer, contact) for customer, contact in pairs], pa.binary())
+
+    return cast(Callable[[str, str], Column], arrow_udf(contact_hash, "binary"))  # type: ignore[call-overload]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +86,9 @@ class DeletedContactsFetch:
             page = read_bigquery(self.spark, access, stored.path, SCHEMA, settings.spark_partitions).persist()
             try:
                 write_results(
-                    page.withColumn("found_at", F.lit(datetime.now(UTC))),
+                    page.withColumn("found_at", F.lit(datetime.now(UTC))).withColumn(
+                        "contact_hash", contact_hashes(settings)("customer_id", "contact_id")
+                    ),
                     self.database.conninfo(Role.WRITER),
                     ResultWrite("deleted_contacts", self.run_id, STEP, tuple(self.since)),
                 )

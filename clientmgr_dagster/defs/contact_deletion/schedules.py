@@ -1,4 +1,4 @@
-"""Every hour: fetch and publish what customers deleted. Every night: look for what that missed. In chunks of tenants."""
+"""Every hour: fetch and publish what customers deleted. Every night: look for what that missed. Always in chunks."""
 
 from collections.abc import Iterator
 

@@ -18,4 +18,4 @@ ON CONFLICT DO NOTHING;
 
 -- name: forget
 DELETE FROM clientmgr.unerased_contacts_staged
-WHERE attempt_id = ANY(%(attempts)s::text []) OR staged_at < now() - interval '1 day';
+WHERE attempt_id = ANY(%(attempts)s::text []) OR staged_at < now() - interval '12 hours';

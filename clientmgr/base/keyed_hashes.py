@@ -1,0 +1,51 @@
+"""What stands for a contact, a device or a push token once it is deleted: a hash that is of no use without our key.
+
+Tenants' tables know deleted things, and the history of links and claims, by these hashes alone. So a late event can be
+recognised, and nothing that was erased can be read. The migration `sql/tenant/0002_keyed_hashes.sql` computes the same.
+"""
+
+import hmac
+from typing import Final
+
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import Settings
+
+BYTES: Final = 16
+"""Of a hash. Two of a tenant's billions would be equal once in 10**19 tenants, and every index entry is half as long."""
+_BLOCK: Final = 64
+"""Of SHA-256, in bytes."""
+
+
+class KeyedHashes:
+    """Makes the hashes: HMAC-SHA256, with the customer in it, so that no two tenants' hashes can be compared."""
+
+    def __init__(self, key: bytes) -> None:
+        if not key:
+            raise SettingsError("AUDIT_HASH_KEY: expected a secret of some length, got nothing")
+        # Not the audit log's own key: a hash of the one must say nothing about the other.
+        self._key = hmac.digest(key, b"clientmgr:erased", "sha256")
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "KeyedHashes":
+        return cls(settings.audit_hash_key.get_secret_value().encode())
+
+    def contact(self, customer_id: int, contact_id: int) -> bytes:
+        return self._hash(b"contact\0%d\0%d" % (customer_id, contact_id))
+
+    def device(self, customer_id: int, application_code: str, client_id: str) -> bytes:
+        # No identifier holds a NUL: where one ends and the next begins is certain.
+        return self._hash(b"device\0%d\0%b\0%b" % (customer_id, application_code.encode(), client_id.encode()))
+
+    def token(self, customer_id: int, application_code: str, digest: bytes) -> bytes:
+        return self._hash(b"token\0%d\0%b\0%b" % (customer_id, application_code.encode(), digest))
+
+    def session_settings(self) -> dict[str, str]:
+        """The key as `clientmgr.keyed_hash` in SQL needs it, for the session of a migration and no other."""
+        padded = self._key.ljust(_BLOCK, b"\0")
+        return {
+            "clientmgr.hash_inner": bytes(byte ^ 0x36 for byte in padded).hex(),
+            "clientmgr.hash_outer": bytes(byte ^ 0x5C for byte in padded).hex(),
+        }
+
+    def _hash(self, data: bytes) -> bytes:
+        return hmac.digest(self._key, data, "sha256")[:BYTES]
