@@ -164,8 +164,8 @@ def test_every_page_has_a_constant_bound_and_together_they_have_what_each_custom
         found += page
         if len(page) < 7:
             break
-        customer, contact, moment = page[-1]
-        after = Position(customer, moment, contact)
+        last_customer, last_contact, moment = page[-1]
+        after = Position(last_customer, moment, last_contact)
 
     firsts = {ORDINARY: 13, HUGE: 5, EMPTY: 1}
     assert found == [
