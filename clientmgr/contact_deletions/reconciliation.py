@@ -7,7 +7,7 @@ that finds those is Spark's (`clientmgr_dagster/spark/contact_deletion_reconcili
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any
 
 import psycopg
 from psycopg import AsyncConnection, Connection
@@ -21,9 +21,6 @@ from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr.tenants.results import explain
 
 _QUERIES = named_queries("contact_deletions/queries/reconciliation.sql")
-
-A_NIGHT: Final = timedelta(hours=12)
-"""Two searches this far apart are two nights: a search by hand, an hour after the nightly one, is none of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,9 +101,8 @@ def results_of(connection: Connection[Any], customers: Sequence[CustomerId], *, 
 
 
 def missed_two_nights(connection: Connection[Any]) -> list[MissedNights]:
-    """Customers of whom contacts were missed in every search for at least a night, the newest included."""
-    rows = connection.execute(_QUERIES["missed_two_nights"], {"a_night_seconds": A_NIGHT.total_seconds()})
-    return [MissedNights(*row) for row in rows]
+    """Customers of whom every search has missed contacts for two nights, up to the newest."""
+    return [MissedNights(*row) for row in connection.execute(_QUERIES["missed_two_nights"])]
 
 
 async def _publish_batch(

@@ -33,7 +33,25 @@ CREATE TABLE clientmgr.contact_deletion_reconciliations (
 CREATE INDEX contact_deletion_reconciliations_newest
     ON clientmgr.contact_deletion_reconciliations (customer_id, searched_at DESC);
 
+-- Customers whose deletions are missed, or published and not carried out: every search has missed contacts since the last
+-- that had none, for two nights. Two searches count as two nights from twelve hours on; one that somebody starts by hand
+-- an hour later does not.
+CREATE VIEW clientmgr.contact_deletions_missed AS
+SELECT
+    r.customer_id,
+    (array_agg(r.missed ORDER BY r.searched_at DESC))[1] AS missed,
+    min(r.searched_at) AS since
+FROM clientmgr.contact_deletion_reconciliations AS r
+JOIN clientmgr.tenants AS t ON t.customer_id = r.customer_id AND t.status = 'active'
+WHERE NOT EXISTS (
+    SELECT FROM clientmgr.contact_deletion_reconciliations AS clean
+    WHERE clean.customer_id = r.customer_id AND clean.missed = 0 AND clean.searched_at >= r.searched_at
+)
+GROUP BY r.customer_id
+HAVING max(r.searched_at) - min(r.searched_at) >= interval '12 hours';
+
 GRANT SELECT, INSERT, UPDATE, DELETE ON
     clientmgr.unerased_contacts, clientmgr.unerased_contacts_staged, clientmgr.contact_deletion_reconciliations
     TO clientmgr_writer;
 GRANT SELECT ON clientmgr.unerased_contacts, clientmgr.contact_deletion_reconciliations TO clientmgr_reader;
+GRANT SELECT ON clientmgr.contact_deletions_missed TO clientmgr_reader, clientmgr_writer;

@@ -29,6 +29,7 @@ from clientmgr_dagster.defs.contact_deletion.schedules import nightly_contact_de
 from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark import contact_deletion_reconciliation as search
+from clientmgr_dagster.spark.deleted_contacts import SCHEMA
 from clientmgr_dagster.spark.session import SparkResource
 from streaming import contact_deletion, writer
 from tests.spark.calling import requests_of
@@ -175,7 +176,7 @@ def test_the_deleted_side_is_broadcast_where_it_is_small(spark: SparkSession, br
     contacts = spark.createDataFrame(
         [(11, 1, None), (12, None, "away")], "customer_id long, contact_id long, error string"
     )
-    deleted = spark.createDataFrame([(11, 1, START), (11, 2, START), (12, 1, START)], search.SCHEMA)
+    deleted = spark.createDataFrame([(11, 1, START), (11, 2, START), (12, 1, START)], SCHEMA)
 
     found = search.unerased(contacts, deleted, found_at=START, broadcast=broadcast)
 

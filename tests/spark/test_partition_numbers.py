@@ -1,6 +1,6 @@
 """Numbers are evidence: what a tenant's partition says in Dagster is that tenant's, and no total of the run's tenants.
 
-Every asset per tenant runs over three tenants that differ in everything, and each partition is compared with the tables.
+Every asset per tenant runs over three tenants that differ in all numbers; each partition is compared with the tables.
 """
 
 from collections.abc import Mapping
@@ -43,7 +43,7 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     seen: dict[str, dict[int, Numbers]] = {}
 
     def compute(*assets: str) -> None:
-        job = definitions.get_implicit_job_def_for_assets([dg.AssetKey(name) for name in assets])
+        job = definitions.resolve_implicit_job_def_def_for_assets([dg.AssetKey(name) for name in assets])
         assert job is not None
         result = job.execute_in_process(
             instance=instance,
@@ -87,9 +87,9 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     reconciled = by_customer(
         "SELECT customer_id, found, missed, published FROM clientmgr.contact_deletion_reconciliations"
     )
-    names = ("dagster/row_count", "missed", "messages")
     expected["contact_deletion_reconciliation"] = {
-        customer: dict(zip(names, reconciled[customer], strict=True)) for customer in EVERYBODY
+        customer: dict(zip(("dagster/row_count", "missed", "messages"), reconciled[customer], strict=True))
+        for customer in EVERYBODY
     }
 
     compute("orphan_candidates")
@@ -101,9 +101,9 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     deletions = by_customer(
         "SELECT customer_id, outcome, candidates, deleted, spared FROM clientmgr.orphan_deletion_results"
     )
-    names = ("outcome", "candidates", "deleted", "spared")
     expected["orphan_deletions"] = {
-        customer: dict(zip(names, deletions[customer], strict=True)) for customer in EVERYBODY
+        customer: dict(zip(("outcome", "candidates", "deleted", "spared"), deletions[customer], strict=True))
+        for customer in EVERYBODY
     }
 
     assert seen == expected

@@ -58,14 +58,4 @@ WHERE run_id = %(run_id)s AND customer_id = ANY(%(customers)s::bigint [])
 ORDER BY customer_id;
 
 -- name: missed_two_nights
--- Customers of whom every search has missed contacts since the last that had none, over a night or more.
-SELECT r.customer_id, (array_agg(r.missed ORDER BY r.searched_at DESC))[1], min(r.searched_at)
-FROM clientmgr.contact_deletion_reconciliations AS r
-JOIN clientmgr.tenants AS t ON t.customer_id = r.customer_id AND t.status = 'active'
-WHERE NOT EXISTS (
-    SELECT FROM clientmgr.contact_deletion_reconciliations AS clean
-    WHERE clean.customer_id = r.customer_id AND clean.missed = 0 AND clean.searched_at >= r.searched_at
-)
-GROUP BY r.customer_id
-HAVING max(r.searched_at) - min(r.searched_at) >= make_interval(secs => %(a_night_seconds)s)
-ORDER BY r.customer_id;
+SELECT customer_id, missed, since FROM clientmgr.contact_deletions_missed ORDER BY customer_id;
