@@ -14,6 +14,7 @@ from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, MigrationError, TransientError
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.migrations import pending
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
@@ -57,6 +58,7 @@ class TenantSchemaManager:
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
         self._chunk_lock_timeout_ms = min(CHUNK_LOCK_TIMEOUT_MS, self._lock_timeout_ms or CHUNK_LOCK_TIMEOUT_MS)
         self._audit = AuditLogger.from_settings(settings)
+        self._hashes = KeyedHashes.from_settings(settings)
         self._migrations = read_migrations(migrations_folder or sql_root() / "tenant")
         self._digests = _cumulative_digests(self._migrations)
         self._deletion = AccountDeletion(settings, self._audit, self._cache_invalidator, self._connect)
@@ -255,7 +257,9 @@ class TenantSchemaManager:
         return connection
 
     def _configure(self, connection: Connection[Any]) -> None:
-        connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
+        settings = {"lock_timeout": str(self._lock_timeout_ms), **self._hashes.session_settings()}
+        for name, value in settings.items():
+            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
 
     def _is_at_head(self, tenant: Tenant) -> bool:
         return tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest
