@@ -256,4 +256,5 @@ def _added(total: OrphanResult, progress: _Progress, outcome: Outcome, attempt: 
 
 
 def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # The first line alone: PostgreSQL's details name rows, and this is kept where devices must not be named.
+    return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

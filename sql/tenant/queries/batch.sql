@@ -79,3 +79,7 @@ FROM (
     LIMIT %(size)s
 ) AS chosen
 JOIN :"schema".devices AS d USING (application_code, client_id);
+
+-- name: linked_contacts
+-- The contacts that have devices, each once: from the index on contacts, without the table.
+SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL;
