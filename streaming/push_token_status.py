@@ -40,9 +40,7 @@ class PushTokenStatusUpdater:
 
     def __init__(self, services: Services) -> None:
         self._most_attempts = services.settings.broker_max_attempts
-        self._tenants = TenantBatches(
-            services.tenants, write_verdicts, lock_timeout_ms=services.settings.writer_lock_timeout_ms
-        )
+        self._tenants = TenantBatches(services, write_verdicts)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [DONE] * len(batch.messages)
@@ -54,7 +52,7 @@ class PushTokenStatusUpdater:
                 outcomes[position] = Dead(str(error), type(error).__name__)
             else:
                 work.append(Work(position, customer_id, verdict))
-        failures = await self._tenants.run(batch.connection, work)
+        failures = await self._tenants.run(batch, work)
         settle_failures(
             batch,
             outcomes,

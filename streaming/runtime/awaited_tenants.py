@@ -1,0 +1,51 @@
+"""Messages whose customer is not active yet: since when they wait, until when at most, and when to look again.
+
+Waiting is no attempt: a message is put aside as it is, in the database, and none of its retries is used up.
+"""
+
+import math
+import random
+import time
+
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import TenantUnavailableError, UnknownTenantError
+from clientmgr.broker.interface import FIRST_PUBLISHED_AT, ReceivedMessage, Retry
+
+FIRST_LOOK_S, LONGEST_S = 2.5, 60.0
+"""An activation makes due what waits for it. These looks are for what it did not find."""
+SHORTEST_S = 0.01
+
+
+def unknown_tenant(
+    customer_id: CustomerId, message: ReceivedMessage, grace_s: float
+) -> TenantUnavailableError | UnknownTenantError:
+    """What a message for a customer that nobody knows fails with: it waits for a while, then it is given up."""
+    until = first_published_at(message) + grace_s
+    if time.time() >= until:
+        return UnknownTenantError(f"customer {customer_id} was never activated")
+    return TenantUnavailableError(
+        f"customer {customer_id} is unknown; its activation may come for {grace_s:g} s", until=until
+    )
+
+
+def wait_for_tenant(message: ReceivedMessage, error: TenantUnavailableError) -> Retry:
+    """The looks become rarer, as the limit of a backoff doubles, and are spread. The last is when the wait ends."""
+    now = time.time()
+    waited_s = now - first_published_at(message)
+    limit_s = min(max(waited_s, FIRST_LOOK_S), LONGEST_S)
+    delay_s = random.uniform(limit_s / 2, limit_s)  # noqa: S311  # spreads load, keeps no secret
+    return Retry(max(min(delay_s, error.until - now), SHORTEST_S), f"waits: {error}", is_attempt=False)
+
+
+def keep_first_publishing(message: ReceivedMessage, error: TenantUnavailableError) -> dict[str, str]:
+    """The attribute that a message needs when it is passed on, so that its wait does not begin anew. Often none."""
+    if error.until == math.inf:
+        return {}
+    return {FIRST_PUBLISHED_AT: str(round(first_published_at(message) * 1000))}
+
+
+def first_published_at(message: ReceivedMessage) -> float:
+    """In seconds since the epoch. An attribute that somebody else wrote can't make a message younger than it is."""
+    published_at = message.published_at.timestamp()
+    text = message.attributes.get(FIRST_PUBLISHED_AT, "")
+    return min(int(text) / 1000, published_at) if text.isascii() and text.isdigit() and len(text) < 16 else published_at
