@@ -11,9 +11,6 @@ QUERIES = named_queries("broker/queries/waiting.sql")
 
 
 def make_due(connection: Connection[Any], tenants: Sequence[str]) -> int:
-    """Have the tenants' waiting messages delivered with the next look, within a second. Returns how many.
-
-    A message that was published without a tenant is not found. It comes when its own time has come.
-    """
+    """Have what waits for these tenants delivered with the next look, within a second. Returns how many."""
     wanted = {"tenants": list(tenants)}
     return sum(connection.execute(QUERIES[name], wanted).rowcount for name in ("make_due", "make_due_on_pubsub"))

@@ -11,8 +11,8 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TenantUnavailableError, UnknownTenantError
 from clientmgr.broker.interface import FIRST_PUBLISHED_AT, ReceivedMessage, Retry
 
-FIRST_LOOK_S, LONGEST_S = 2.5, 60.0
-"""An activation makes due what waits for it. These looks are for what it did not find."""
+FIRST_LOOK_S, LONGEST_S = 2.5, 300.0
+"""An activation makes due what waits for it. The looks in between are few, for what no activation found."""
 SHORTEST_S = 0.01
 
 
@@ -31,10 +31,17 @@ def unknown_tenant(
 def wait_for_tenant(message: ReceivedMessage, error: TenantUnavailableError) -> Retry:
     """The looks become rarer, as the limit of a backoff doubles, and are spread. The last is when the wait ends."""
     now = time.time()
-    waited_s = now - first_published_at(message)
-    limit_s = min(max(waited_s, FIRST_LOOK_S), LONGEST_S)
-    delay_s = random.uniform(limit_s / 2, limit_s)  # noqa: S311  # spreads load, keeps no secret
-    return Retry(max(min(delay_s, error.until - now), SHORTEST_S), f"waits: {error}", is_attempt=False)
+    if error.until < math.inf:
+        left_s = error.until - now
+        delay_s = _spread(left_s) if left_s > 4 * FIRST_LOOK_S else left_s
+    else:
+        delay_s = _spread(min(max(now - first_published_at(message), FIRST_LOOK_S), LONGEST_S))
+    # `broker.waiting_messages` finds it by this text.
+    return Retry(max(delay_s, SHORTEST_S), f"waits: {error}", is_attempt=False)
+
+
+def _spread(limit_s: float) -> float:
+    return random.uniform(limit_s / 2, limit_s)  # noqa: S311  # spreads load, keeps no secret
 
 
 def keep_first_publishing(message: ReceivedMessage, error: TenantUnavailableError) -> dict[str, str]:

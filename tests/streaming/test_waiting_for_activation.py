@@ -4,19 +4,23 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database
+from clientmgr.base.errors import TenantUnavailableError, UnknownTenantError
 from clientmgr.base.settings import Settings
 from clientmgr.broker.factory import open_broker
-from clientmgr.broker.interface import Message
+from clientmgr.broker.interface import Message, ReceivedMessage
 from clientmgr.contracts import topics
 from streaming import contact_deletion, push_token_status, republisher, writer
 from streaming.push_token_status import TokenType
+from streaming.runtime.awaited_tenants import unknown_tenant, wait_for_tenant
 from streaming.runtime.daemon import Daemon, consume_on
 from tests.gateway.process import GatewayProcess
 from tests.streaming.conftest import IMPATIENT
@@ -203,7 +207,10 @@ async def test_events_wait_for_a_customer_who_is_wanted_back_while_its_deletion_
 
 async def test_events_of_an_unknown_customer_are_written_if_it_is_activated_within_the_grace(rig: Rig) -> None:
     async with running(rig, writer.DAEMON, republisher.DAEMON, **PATIENT):
-        await rig.publish(event(customer=NEW), trace="x")
+        # Without an ordering key, as many publish.
+        await rig.put_into_log(
+            topics.WRITER, Message(json.dumps(event(customer=NEW)).encode(), attributes={"trace": "x"})
+        )
         await until(lambda: all_wait(rig, 1), "it waits")
         rig.activate(NEW)
         await until(lambda: rig.devices(NEW), "it is written")
@@ -353,3 +360,27 @@ async def test_a_republisher_that_is_killed_while_messages_wait_loses_none_and_d
 
     assert len(rig.retries) == count
     assert (rig.errors, rig.dead_letters()) == ([], [])
+
+
+@pytest.mark.parametrize(("waited_s", "least_s", "most_s"), [(0, 1.25, 2.5), (40, 20, 40), (86_400, 150, 300)])
+async def test_looks_at_an_activation_under_way_become_rarer(waited_s: float, least_s: float, most_s: float) -> None:
+    delays = [wait_for_tenant(received(waited_s), TenantUnavailableError("…")).delay_s for _ in range(200)]
+    assert least_s - 0.1 <= min(delays) < max(delays) <= most_s + 0.1
+
+
+async def test_a_message_for_an_unknown_customer_is_looked_at_a_few_times_and_at_the_end_of_its_grace() -> None:
+    left_s, looks = 120.0, 0
+    while left_s > 0.02:
+        message = received(120.0 - left_s)
+        error = unknown_tenant(CustomerId(NEW), message, 120.0)
+        assert isinstance(error, TenantUnavailableError)
+        delay_s = wait_for_tenant(message, error).delay_s
+        assert 0 < delay_s <= left_s + 0.02
+        left_s, looks = left_s - delay_s, looks + 1
+    assert looks <= 6
+    assert isinstance(unknown_tenant(CustomerId(NEW), received(120.0), 120.0), UnknownTenantError)
+
+
+def received(age_s: float) -> ReceivedMessage:
+    published_at = datetime.now(UTC) - timedelta(seconds=age_s)
+    return ReceivedMessage(topics.REPUBLISHER, "1", b"{}", "", "", {}, 1, published_at)

@@ -1,9 +1,13 @@
+-- Messages that wait for a tenant say so in their reason: the customer is not always in host_id, for not everybody
+-- publishes with an ordering key. What somebody has in hand is left alone.
+
 -- name: make_due
--- What somebody has in hand is left alone: it is due already.
 UPDATE clientmgr.delayed_message_t AS d SET not_before = clock_timestamp()
 FROM (
     SELECT id FROM clientmgr.delayed_message_t
-    WHERE host_id = ANY (%(tenants)s::text []) AND not_before > clock_timestamp() FOR UPDATE SKIP LOCKED
+    WHERE substring(reason FROM '^waits: customer ([0-9]+) ') = ANY (%(tenants)s::text [])
+        AND not_before > clock_timestamp()
+    FOR UPDATE SKIP LOCKED
 ) AS waiting
 WHERE d.id = waiting.id;
 
@@ -11,6 +15,8 @@ WHERE d.id = waiting.id;
 UPDATE clientmgr.pubsub_delayed AS d SET not_before = clock_timestamp()
 FROM (
     SELECT id FROM clientmgr.pubsub_delayed
-    WHERE host_id = ANY (%(tenants)s::text []) AND not_before > clock_timestamp() FOR UPDATE SKIP LOCKED
+    WHERE substring(reason FROM '^waits: customer ([0-9]+) ') = ANY (%(tenants)s::text [])
+        AND not_before > clock_timestamp()
+    FOR UPDATE SKIP LOCKED
 ) AS waiting
 WHERE d.id = waiting.id;
