@@ -90,6 +90,8 @@ class TenantBatches(Generic[Item]):
                 failures[one.position] = (
                     error if status is not None else unknown_tenant(customer_id, message, self._unknown_grace_s)
                 )
+        if waiting := sum(isinstance(error, TenantUnavailableError) for error in failures.values()):
+            log.info("messages wait for their customers' activation", subscription=batch.subscription, messages=waiting)
         return failures
 
     async def _all_together(
