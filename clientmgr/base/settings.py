@@ -86,6 +86,11 @@ class Settings(BaseSettings):
     tenant_reconcile_grace_s: float = Field(
         300.0, ge=0, description="What is under way for longer counts as left behind: the reconciler finishes it."
     )
+    unknown_tenant_grace_s: float = Field(
+        120.0,
+        ge=0,
+        description="How long a message for an unknown customer waits for its activation, from its publishing.",
+    )
     audit_hash_key: SecretStr = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",

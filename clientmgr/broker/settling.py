@@ -156,7 +156,10 @@ class Ledger:
         self.stats.retried += retried
         self.stats.dead += dead
         self.stats.batches += 1
-        self.metrics.settled(done=done, retried=retried, dead=dead, seconds=time.monotonic() - started)
+        tried = sum(retry.is_attempt for _, retry in settlement.retries)
+        self.metrics.settled(
+            done=done, retried=tried, put_off=retried - tried, dead=dead, seconds=time.monotonic() - started
+        )
 
 
 def pause_after_failure_s(failures: int, *, first_s: float = FIRST_PAUSE_S) -> float:
