@@ -161,7 +161,7 @@ class _TenantDeletions:
         known: dict[bytes, tuple[int | None, int | None]] = {}
         for kind, key, version, contact, last_seen, owner in rows:
             if kind == LINK:
-                links.setdefault(key, []).append(Link(version, contact, None))
+                links.setdefault(key, []).append(Link(version, contact))
                 known[key] = last_seen, owner
             else:
                 contacts.add({key: [Merge(version, contact, None)]})
@@ -169,10 +169,12 @@ class _TenantDeletions:
         for device, of_device in links.items():
             last_seen, owner = known[device]
             erased = erased_by(self.versions, contacts, of_device)
-            if erased and (last_seen is None or last_seen <= max(erased.values())):
-                self.taken[device] = max(erased.values())
+            until = max(erased.values(), default=0)
+            if erased and (last_seen is None or last_seen <= until):
+                self.taken[device] = until
                 if last_seen is not None:
-                    self.counts.update(self.contact_ids[contact] for contact in erased)
+                    for contact in erased:
+                        self.counts[self.contact_ids[contact]] += 1
             elif erased or owner in deleted:
                 self.others.add(device)
 
