@@ -24,6 +24,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.waiting import unless_stopped, wait_for_stop
+from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import Message
 from clientmgr.broker.message_checks import check_name
 from clientmgr.broker.message_metrics import PUBLISHED
@@ -183,7 +184,8 @@ class _Copy:
             for delivery in deliveries:
                 if delivery.message.message_id in new:
                     new.discard(delivery.message.message_id)
-                    messages.append(_message(delivery))
+                    if not passes_erased(delivery.message.attributes, delivery.message.data):
+                        messages.append(_message(delivery))
             if messages:
                 await append_transactions(
                     connection, self._topic, [(message,) for message in messages], cut_off_ms=self._cut_off_ms

@@ -93,6 +93,20 @@ def decoded(payload: bytes) -> Any:
         return None
 
 
+def customers_in(payload: bytes, host_id: str) -> frozenset[CustomerId]:
+    """`mentions(…).customers`, in a tenth of the time for nearly every message."""
+    if b"\\u" not in payload:
+        named = {as_customer(text.decode()) for text in _CUSTOMER_TEXT.findall(payload)} - {None}
+        if named:
+            return frozenset(customer for customer in named if customer is not None)
+    return mentions(payload, host_id).customers
+
+
+def contacts_in(data: bytes) -> frozenset[int]:
+    """The contacts that a piece of JSON names."""
+    return mentions(data).contacts
+
+
 def as_customer(value: object) -> CustomerId | None:
     try:
         return parse_customer_id(value)
@@ -185,9 +199,9 @@ def _search_text(payload: bytes, found: _Found, *, everything: bool) -> None:
         for client in {_text(one) for one in clients} - known:
             found.devices.update((application, client) for application in applications or ("",))
         found.applications |= applications
+    named = (as_customer(text.decode()) for text in _CUSTOMER_TEXT.findall(payload))
+    found.customers.update(customer for customer in named if customer is not None)
     if everything:
-        named = (as_customer(text.decode()) for text in _CUSTOMER_TEXT.findall(payload))
-        found.customers.update(customer for customer in named if customer is not None)
         found.tokens.update(_text(one) for one in _TOKEN_TEXT.findall(payload))
 
 

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.erasure.recognition import Mentions, mentions
 
 DEVICE = ("EMS11", "c-1")
@@ -18,7 +19,7 @@ def test_a_writer_message_names_its_customer_its_device_and_its_time() -> None:
     found = of({"customerId": 7, "applicationCode": "EMS11", "clientId": "c-1", "occurredAt": 5, "payload": {}})
 
     assert found == Mentions(
-        frozenset({7}), frozenset(), frozenset({DEVICE}), applications=frozenset({"EMS11"}), occurred_at=5
+        frozenset({CustomerId(7)}), frozenset(), frozenset({DEVICE}), applications=frozenset({"EMS11"}), occurred_at=5
     )
 
 

@@ -19,6 +19,7 @@ from psycopg_pool import AsyncConnectionPool
 from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
+from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import ConsumerOptions, Handler, Message, ReceivedMessage
 from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.pubsub import wire
@@ -83,6 +84,11 @@ class Handling:
         """Handle what a pull brought. Whatever happens, each message is acknowledged, given back or left to expire."""
         started = time.monotonic()
         deliveries = wire.once_each(deliveries)
+        if erased := [one for one in deliveries if passes_erased(one.message.attributes, one.message.data)]:
+            await self._acknowledge(erased)
+            deliveries = [one for one in deliveries if one not in erased]
+        if not deliveries:
+            return
         keeping = asyncio.create_task(self._keep_leases(_ack_ids(deliveries)))
         try:
             messages = [delivery.message for delivery in deliveries]
