@@ -18,7 +18,7 @@ class Place:
 
     table: str
     published_at: str
-    text: str
+    why: str
     """The column that says why the message is there. It may quote the message."""
 
 
@@ -52,7 +52,7 @@ def _write(connection: Connection[Any], place: Place, changes: Sequence[Change])
 def _filled(query: str, place: Place) -> str:
     return (
         QUERIES[query]
-        .replace(":table", f"clientmgr.{place.table}")
-        .replace(":published_at", place.published_at)
-        .replace(":text", place.text)
+        .replace(':"table"', f"clientmgr.{place.table}")
+        .replace(':"published_at"', place.published_at)
+        .replace(':"why"', place.why)
     )
