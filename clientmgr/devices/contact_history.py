@@ -53,7 +53,7 @@ class Contacts:
         """Up to when the deletions of contacts erase a device that has these links. 0: none does."""
         known = [link for link in links if link.contact]
         erased = 0
-        for contact in self._holders(known) & self.deletions.keys():
+        for contact in self.holders(known) & self.deletions.keys():
             for deleted in self.deletions[contact]:
                 if deleted > erased and self.belonged(known, contact, deleted):
                     erased = deleted
@@ -70,10 +70,12 @@ class Contacts:
         contact, contact_id = self._holder(link, FOREVER)
         return None if contact in self.deletions else contact_id
 
-    def _holders(self, links: Iterable[Link]) -> set[bytes]:
+    def holders(self, links: Iterable[Link]) -> set[bytes]:
         """All contacts that ever held one of the links."""
-        reached: set[bytes] = set()
         waiting = {link.contact for link in links}
+        if not self.merges:
+            return waiting
+        reached: set[bytes] = set()
         while waiting:
             reached |= waiting
             waiting = {merge.into for contact in waiting for merge in self.merges.get(contact, ())} - reached

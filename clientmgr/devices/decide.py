@@ -153,7 +153,7 @@ def erased_by(deletions: Mapping[bytes, Iterable[int]], contacts: Contacts, link
     """The contacts whose deletions take a device that has these links, each with the last moment at which it does."""
     known = list(links)
     taken = {
-        contact: max((moment for moment in moments if contacts.belonged(known, contact, moment)), default=0)
-        for contact, moments in deletions.items()
+        contact: max((moment for moment in deletions[contact] if contacts.belonged(known, contact, moment)), default=0)
+        for contact in contacts.holders(known) & deletions.keys()
     }
     return {contact: moment for contact, moment in taken.items() if moment}
