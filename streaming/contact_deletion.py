@@ -33,9 +33,7 @@ class ContactDeletionWorker:
         self._audit = AuditLogger.from_settings(services.settings)
         self._store = DeviceStore.from_settings(services.settings)
         self._most_attempts = services.settings.broker_max_attempts
-        self._tenants = TenantBatches(
-            services.tenants, self._delete, lock_timeout_ms=services.settings.writer_lock_timeout_ms
-        )
+        self._tenants = TenantBatches(services, self._delete)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [DONE] * len(batch.messages)
@@ -47,7 +45,7 @@ class ContactDeletionWorker:
                 outcomes[position] = give_up(batch, message, error)
             else:
                 work.append(Work(position, customer_id, deletion))
-        failures = await self._tenants.run(batch.connection, work)
+        failures = await self._tenants.run(batch, work)
         settle_failures(batch, outcomes, failures, most_attempts=self._most_attempts, give_up=give_up)
         return outcomes
 

@@ -14,11 +14,7 @@ class EventWriting:
     """Writes events to their tenants' tables; one bad message costs only itself."""
 
     def __init__(self, services: Services) -> None:
-        self._tenants = TenantBatches(
-            services.tenants,
-            DeviceStore.from_settings(services.settings).apply_events,
-            lock_timeout_ms=services.settings.writer_lock_timeout_ms,
-        )
+        self._tenants = TenantBatches(services, DeviceStore.from_settings(services.settings).apply_events)
 
     async def write(self, batch: Batch, positions: Sequence[int]) -> Failures:
         """Write the messages at these places of the batch; returns why some of them could not be."""
@@ -31,4 +27,4 @@ class EventWriting:
                 failures[position] = error
             else:
                 work.append(Work(position, decoded.customer_id, decoded))
-        return failures | await self._tenants.run(batch.connection, work)
+        return failures | await self._tenants.run(batch, work)

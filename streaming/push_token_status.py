@@ -37,11 +37,7 @@ class PushTokenStatusUpdater:
 
     def __init__(self, services: Services) -> None:
         self._most_attempts = services.settings.broker_max_attempts
-        self._tenants = TenantBatches(
-            services.tenants,
-            DeviceStore.from_settings(services.settings).apply_verdicts,
-            lock_timeout_ms=services.settings.writer_lock_timeout_ms,
-        )
+        self._tenants = TenantBatches(services, DeviceStore.from_settings(services.settings).apply_verdicts)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [DONE] * len(batch.messages)
@@ -53,7 +49,7 @@ class PushTokenStatusUpdater:
                 outcomes[position] = Dead(str(error), type(error).__name__)
             else:
                 work.append(Work(position, customer_id, verdict))
-        failures = await self._tenants.run(batch.connection, work)
+        failures = await self._tenants.run(batch, work)
         settle_failures(
             batch,
             outcomes,

@@ -1,7 +1,8 @@
 """The republisher: tries again what the writer could not write, at most five times, then passes it to the error topic.
 
 A message carries its `retryCount`; when it is due follows from that, its id and its publish time, so that no restart
-can lose or repeat a wait. One that is not due yet is put aside and delays nobody.
+can lose or repeat a wait. One that is not due yet is put aside and delays nobody. So is one whose customer is not
+active yet: that is no failed attempt, and its `retryCount` stays.
 """
 
 import time
@@ -9,11 +10,12 @@ import zlib
 from collections.abc import Sequence
 
 from clientmgr.base.backoff import backoff_s
-from clientmgr.base.errors import is_permanent
+from clientmgr.base.errors import TenantUnavailableError, is_permanent
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage, Retry
 from clientmgr.contracts import daemons, topics
 from streaming.event_writing import EventWriting
+from streaming.runtime.awaited_tenants import wait_for_tenant
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 
@@ -33,7 +35,7 @@ class Republisher:
         for position, message in enumerate(batch.messages):
             wait_s = due_at(message) - now
             if wait_s > 0:
-                outcomes[position] = Retry(wait_s, "not due yet")
+                outcomes[position] = Retry(wait_s, "not due yet", is_attempt=False)
             else:
                 due.append(position)
         for position, error in (await self._writing.write(batch, due)).items():
@@ -43,6 +45,8 @@ class Republisher:
 
 def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
     message = batch.messages[position]
+    if isinstance(error, TenantUnavailableError):
+        return wait_for_tenant(message, error)
     retries = retry_count(message)
     if is_permanent(error) or retries >= MOST_RETRIES:
         attributes = {**error_attributes(error), "retryCount": str(retries)}

@@ -6,11 +6,12 @@ both in the transaction that settles the batch.
 
 from collections.abc import Sequence
 
-from clientmgr.base.errors import is_permanent
+from clientmgr.base.errors import TenantUnavailableError, is_permanent
 from clientmgr.base.settings import Settings
-from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
 from clientmgr.contracts import daemons, topics
 from streaming.event_writing import EventWriting
+from streaming.runtime.awaited_tenants import keep_first_publishing, wait_for_tenant
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 
@@ -36,6 +37,11 @@ def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
     if is_permanent(error):
         attributes = {**error_attributes(error), "retryCount": "0"}
         return pass_on(batch, message, topics.WRITER_ERRORS, attributes, error)
+    if isinstance(error, TenantUnavailableError):
+        attributes = {"retryCount": "1", **keep_first_publishing(message, error)}
+        outcome = pass_on(batch, message, topics.REPUBLISHER, attributes, error)
+        # No room for the attributes, and nothing is wrong with the message: it waits here, apart from the others.
+        return wait_for_tenant(message, error) if isinstance(outcome, Dead) else outcome
     return pass_on(batch, message, topics.REPUBLISHER, {"retryCount": "1"}, error)
 
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from bench.batch.session import Driver
 from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload
 from clientmgr.base.customer_ids import CustomerId, in_schema, quoted_schema
 from clientmgr.base.database import Database, Role
-from clientmgr.base.sqlfiles import named_queries
+from clientmgr.devices.queries import SILENT_SINCE, device_queries
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
@@ -76,12 +76,22 @@ def _for_each(task: Callable[[Driver, Workload, Sequence[CustomerId]], None]) ->
     return run
 
 
+def _silent_since() -> Column:
+    return F.greatest("orphaned_since", "last_seen_at")
+
+
+def _is_orphan() -> Column:
+    return F.col("contact_id").isNull() & (_silent_since() < F.lit(ORPHANED_BEFORE))
+
+
 def _jdbc_orphans(driver: Driver, workload: Workload) -> None:
-    found = _all_devices(driver, workload).filter(
-        F.col("contact_id").isNull() & (F.col("orphaned_since") < F.lit(ORPHANED_BEFORE))
-    )
+    found = _all_devices(driver, workload).filter(_is_orphan())
     columns = found.select(
-        "customer_id", "application_code", "client_id", "orphaned_since", F.lit(NOW).alias("found_at")
+        "customer_id",
+        "application_code",
+        "client_id",
+        _silent_since().alias("silent_since"),
+        F.lit(NOW).alias("found_at"),
     )
     _write(columns, workload, "bench.orphans")
 
@@ -100,7 +110,7 @@ def _jdbc_numbers(driver: Driver, workload: Workload) -> None:
         F.countDistinct("contact_id").alias("contacts"),
         F.count("contact_id").alias("linked_devices"),
         F.count_if(F.col("contact_id").isNull()).alias("without_contact"),
-        F.count_if(F.col("contact_id").isNull() & (F.col("orphaned_since") < F.lit(ORPHANED_BEFORE))).alias("orphans"),
+        F.count_if(_is_orphan()).alias("orphans"),
         F.count_if(created > F.lit(NOW) - F.expr("INTERVAL 24 HOURS")).alias("created_24h"),
         F.count_if(created > F.lit(NOW) - F.expr("INTERVAL 7 DAYS")).alias("created_7d"),
         F.max("updated_at").alias("last_write_at"),
@@ -125,7 +135,7 @@ def _all_devices(driver: Driver, workload: Workload) -> DataFrame:
 
 
 _USED = (
-    *("application_code", "client_id", "contact_id", "orphaned_since", "platform", "push_enabled"),
+    *("application_code", "client_id", "contact_id", "orphaned_since", "last_seen_at", "platform", "push_enabled"),
     *("push_token_status", "created_at", "updated_at"),
 )
 
@@ -147,16 +157,16 @@ def _write(rows: DataFrame, workload: Workload, table: str) -> None:
 
 
 def _sql_orphans(driver: Driver, workload: Workload) -> None:
-    statement = """
-        INSERT INTO clientmgr.orphan_candidates (customer_id, application_code, client_id, orphaned_since, found_at)
-        SELECT %(customer_id)s, application_code, client_id, orphaned_since, %(now)s FROM :"schema".devices
-        WHERE contact_id IS NULL AND orphaned_since < %(orphaned_before)s
+    statement = f"""
+        INSERT INTO clientmgr.orphan_candidates (customer_id, application_code, client_id, silent_since, found_at)
+        SELECT %(customer_id)s, application_code, client_id, {SILENT_SINCE}, %(now)s FROM :"schema".devices AS d
+        WHERE orphaned_since IS NOT NULL AND {SILENT_SINCE} < %(orphaned_before)s
     """
     _sql_for_each(workload, statement)
 
 
 def _sql_numbers(driver: Driver, workload: Workload) -> None:
-    query = named_queries("tenant/queries/batch.sql")["dashboard_metrics"].rstrip().rstrip(";")
+    query = device_queries("batch")["dashboard_metrics"].rstrip().rstrip(";")
     statement = f"""
         INSERT INTO bench.numbers
         SELECT %(customer_id)s, devices, (devices_by_platform::jsonb ->> 'ios')::bigint,

@@ -19,7 +19,7 @@ NOW = datetime(2026, 11, 16, 2, 15, tzinfo=UTC)
 """Fixed, so that every run finds the same orphans."""
 ORPHANED_BEFORE = NOW - timedelta(days=30)
 
-# A quarter of the devices is without a contact, a third of those for long enough.
+# A quarter of the devices is without a contact, a third of those has been silent for long enough.
 _DEVICES = """
 INSERT INTO {schema}.devices (
     device_hash, application_code, client_id,
@@ -35,7 +35,9 @@ SELECT
     md5(n::text) || md5((n + 7)::text), 'fcm_token', (ARRAY ['valid', 'valid', 'valid', 'invalid']) [n %% 4 + 1],
     sha256(n::text::bytea),
     CASE WHEN n %% 4 = 0 THEN %(now)s::timestamptz - (n %% 45 + 0.5) * interval '1 day' END,
-    %(now)s::timestamptz - n %% 1000 * interval '1 minute', 1763248000000 + n,
+    %(now)s::timestamptz
+    - CASE WHEN n %% 4 = 0 THEN n %% 45 * interval '1 day' ELSE n %% 1000 * interval '1 minute' END,
+    1763248000000 + n,
     %(now)s::timestamptz - n %% 9000 * interval '1 hour', %(now)s::timestamptz - n %% 500 * interval '1 minute',
     jsonb_build_object('plan', 'basic', 'n', n)
 FROM generate_series(1, %(devices)s::integer) AS n
@@ -45,7 +47,7 @@ FROM generate_series(1, %(devices)s::integer) AS n
 _TABLES = """
 CREATE SCHEMA bench;
 CREATE UNLOGGED TABLE bench.orphans (
-    customer_id bigint, application_code text, client_id text, orphaned_since timestamptz, found_at timestamptz
+    customer_id bigint, application_code text, client_id text, silent_since timestamptz, found_at timestamptz
 );
 CREATE UNLOGGED TABLE bench.numbers (
     customer_id bigint, devices bigint, ios bigint, android bigint, web bigint, push_enabled bigint,
@@ -59,13 +61,13 @@ GRANT ALL ON ALL TABLES IN SCHEMA bench TO clientmgr_writer;
 _RESULTS = {
     "orphan detection": """
         SELECT customer_id, count(*), md5(string_agg(
-            application_code || client_id || extract(epoch FROM orphaned_since), ','
+            application_code || client_id || extract(epoch FROM silent_since), ','
             ORDER BY application_code, client_id
         ))
         FROM (
-            SELECT customer_id, application_code, client_id, orphaned_since FROM clientmgr.orphan_candidates
+            SELECT customer_id, application_code, client_id, silent_since FROM clientmgr.orphan_candidates
             UNION ALL
-            SELECT customer_id, application_code, client_id, orphaned_since FROM bench.orphans
+            SELECT customer_id, application_code, client_id, silent_since FROM bench.orphans
         ) AS found
         GROUP BY customer_id ORDER BY customer_id
     """,

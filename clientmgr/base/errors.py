@@ -4,6 +4,7 @@ Libraries' exceptions are recognised by the SQLSTATE or status they carry, so th
 """
 
 import enum
+import math
 from typing import Any, Final
 
 TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
@@ -87,7 +88,15 @@ class SettingsError(PermanentError):
 
 
 class TenantUnavailableError(TransientError):
-    """The tenant is still being activated."""
+    """The customer is not active yet. What waits for it has not failed: waiting is no attempt.
+
+    `until`: when the wait ends without an activation, in seconds since the epoch. An activation that was requested is
+    waited for as long as it takes.
+    """
+
+    def __init__(self, message: str, *, until: float = math.inf) -> None:
+        super().__init__(message)
+        self.until = until
 
 
 class ThrottledError(TransientError):

@@ -86,6 +86,11 @@ class Settings(BaseSettings):
     tenant_reconcile_grace_s: float = Field(
         300.0, ge=0, description="What is under way for longer counts as left behind: the reconciler finishes it."
     )
+    unknown_tenant_grace_s: float = Field(
+        120.0,
+        ge=0,
+        description="How long a message for an unknown customer waits for its activation, from its publishing.",
+    )
     audit_hash_key: SecretStr = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
@@ -168,7 +173,9 @@ class Settings(BaseSettings):
         24.0, ge=0, description="How far behind its watermark BigQuery is read again, for rows that came late."
     )
     orphan_threshold_days: float = Field(
-        30.0, gt=0, description="A device without a contact for longer than this is an orphan."
+        30.0,
+        gt=0,
+        description="A device without a contact that gave no sign of life for longer than this is an orphan.",
     )
     orphan_batch_size: int = Field(5000, ge=1, le=50_000, description="Orphans deleted in one transaction.")
     orphan_max_share: float = Field(
@@ -178,7 +185,9 @@ class Settings(BaseSettings):
         100, ge=0, description="Up to this many orphans a tenant may lose whatever their share."
     )
     orphan_excluded_customers: str = Field(
-        "", description="Customers whose orphans are never deleted: ids with commas between."
+        "",
+        description="Customers whose orphans are never deleted, besides those still read from the legacy store: "
+        "ids with commas between.",
     )
     orphan_dry_run: bool = Field(False, description="Count the orphans that would be deleted, and delete none.")
     orphan_attempts: int = Field(
@@ -249,7 +258,8 @@ class Settings(BaseSettings):
     flipper_refresh_ms: int = Field(2000, ge=0, description="How old the flippers that a daemon goes by may be.")
     client_fetcher_fallback_enabled: bool = Field(
         True,
-        description="False: the device mapper reads PostgreSQL alone, whatever the flippers say, and more at once.",
+        description="False: the device mapper reads PostgreSQL alone, whatever the flippers say, and more at once. "
+        "Orphan deletion goes by it too.",
     )
     device_mapper_batches: int = Field(2, ge=1, le=64, description="Batches that a device mapper has in hand at once.")
     device_mapper_messages: int = Field(5, ge=1, le=1000, description="Messages in such a batch.")

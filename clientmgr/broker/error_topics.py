@@ -16,7 +16,7 @@ from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.erased import is_erased
-from clientmgr.broker.interface import Message
+from clientmgr.broker.interface import FIRST_PUBLISHED_AT, Message
 from clientmgr.broker.postgres.publish import append
 from clientmgr.contracts import topics
 
@@ -29,8 +29,8 @@ ERROR_TOPICS: Final[Mapping[str, str]] = {
 }
 """Error topics, and where their messages came from. Empty: there are several, and somebody has to choose one."""
 
-ERROR_ATTRIBUTES: Final = frozenset({"error", "errorClass", "retryCount"})
-"""What a daemon added when it gave up. A replay removes it."""
+ERROR_ATTRIBUTES: Final = frozenset({"error", "errorClass", "retryCount", FIRST_PUBLISHED_AT})
+"""What daemons added on the way. A replay removes it."""
 
 
 class WrongTargetError(PermanentError):

@@ -23,6 +23,9 @@ MAX_ATTRIBUTES = 100
 MAX_ATTRIBUTE_KEY_BYTES = 256
 MAX_ATTRIBUTE_VALUE_BYTES = 1024
 
+FIRST_PUBLISHED_AT = "firstPublishedAt"
+"""Attribute of a message that was passed on and waits for its customer: when it was first published, in epoch ms."""
+
 
 class Message(Struct, frozen=True, gc=False):
     """A message to publish. Messages of one tenant keep their order; those of different tenants have none."""
@@ -45,7 +48,7 @@ class ReceivedMessage(Struct, frozen=True, gc=False):
     key: str
     attributes: Mapping[str, str]
     attempt: int
-    """1 at the first delivery."""
+    """1 at the first delivery. Deliveries of which nothing was tried do not count."""
     published_at: datetime
 
 
@@ -60,6 +63,12 @@ class Retry:
 
     delay_s: float
     reason: str = ""
+    is_attempt: bool = True
+    """Whether this delivery counts as an attempt. A message that only waits for something was not tried."""
+
+    def attempts(self, attempt: int) -> int:
+        """The attempts so far, after delivery number `attempt`."""
+        return attempt if self.is_attempt else attempt - 1
 
 
 @dataclass(frozen=True, slots=True)

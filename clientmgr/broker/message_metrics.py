@@ -8,6 +8,11 @@ from prometheus_client import Counter, Gauge, Histogram
 PUBLISHED: Final = Counter("clientmgr_messages_published_total", "Messages published.", ["topic"])
 CONSUMED: Final = Counter("clientmgr_messages_consumed_total", "Messages done with.", ["topic", "subscription"])
 RETRIED: Final = Counter("clientmgr_messages_retried_total", "Messages to come again.", ["topic", "subscription"])
+PUT_OFF: Final = Counter(
+    "clientmgr_messages_put_off_total",
+    "Messages put off without an attempt: not due yet, or their customer is not active yet.",
+    ["topic", "subscription"],
+)
 DEAD: Final = Counter("clientmgr_messages_dead_total", "Messages set aside for good.", ["topic", "subscription"])
 ERASED_PASSED: Final = Counter(
     "clientmgr_messages_erased_passed_total", "Erased messages that a reader passed instead of handling them."
@@ -60,17 +65,20 @@ class SubscriptionMetrics:
         self._subscription = subscription
         self._consumed = CONSUMED.labels(topic, subscription)
         self._retried = RETRIED.labels(topic, subscription)
+        self._put_off = PUT_OFF.labels(topic, subscription)
         self._dead = DEAD.labels(topic, subscription)
         self._batch_messages = BATCH_MESSAGES.labels(topic, subscription)
         self._handling = HANDLING_SECONDS.labels(topic, subscription)
 
-    def settled(self, *, done: int, retried: int, dead: int, seconds: float) -> None:
-        self._batch_messages.observe(done + retried + dead)
+    def settled(self, *, done: int, retried: int, put_off: int, dead: int, seconds: float) -> None:
+        self._batch_messages.observe(done + retried + put_off + dead)
         self._handling.observe(seconds)
         if done:
             self._consumed.inc(done)
         if retried:
             self._retried.inc(retried)
+        if put_off:
+            self._put_off.inc(put_off)
         if dead:
             self._dead.inc(dead)
 

@@ -157,7 +157,10 @@ class Ledger:
         self.stats.retried += retried
         self.stats.dead += dead
         self.stats.batches += 1
-        self.metrics.settled(done=done, retried=retried, dead=dead, seconds=time.monotonic() - started)
+        tried = sum(retry.is_attempt for _, retry in settlement.retries)
+        self.metrics.settled(
+            done=done, retried=tried, put_off=retried - tried, dead=dead, seconds=time.monotonic() - started
+        )
 
 
 def passes_erased(attributes: Mapping[str, str], data: bytes) -> bool:

@@ -11,7 +11,11 @@ from clientmgr.base.database import Role
 from clientmgr.cli.output import JsonOption, actor, console, open_database, show_rows
 from clientmgr.tenants.flippers import Flipper, list_settings, set_flipper, unset_flipper
 
-app = typer.Typer(help="Switches for running daemons: list, set, unset.", no_args_is_help=True)
+app = typer.Typer(
+    help="Switches for running daemons: list, set, unset. A customer with both flippers on is read from PostgreSQL "
+    "alone; others may still be read from the legacy store (DynamoDB), and their orphans are never deleted.",
+    no_args_is_help=True,
+)
 
 NameArgument = Annotated[Flipper, typer.Argument(show_default=False)]
 CustomerOption = Annotated[

@@ -1,9 +1,12 @@
-"""BigQuery as we use it: clients, of a stand-in too, and the query for a page of deleted contacts."""
+"""BigQuery as we use it: clients, of a stand-in too, and the queries for deleted contacts: a page, or all there are.
+
+Contact ids are parameters and never in a query's text: errors quote the text, and are kept in Dagster's event log.
+"""
 
 import contextlib
 import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -70,6 +73,15 @@ class BigQueryAccess:
 
 
 @dataclass(frozen=True, slots=True)
+class StoredResult:
+    """What a query found, in a table that Storage Read can read."""
+
+    path: str
+    """projects/…/datasets/…/tables/…"""
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
 class Position:
     """The last row of a page; the next page begins after it."""
 
@@ -84,33 +96,28 @@ def bounds(watermarks: Mapping[CustomerId, datetime | None], overlap: timedelta)
 
 
 @contextlib.contextmanager
-def page_table(
-    access: BigQueryAccess,
-    table: str,
-    since: Mapping[CustomerId, datetime],
-    *,
-    until: datetime,
-    after: Position | None,
-    limit: int,
-) -> Iterator[str]:
-    """The next page, which BigQuery stores in a table of its own: projects/…/datasets/…/tables/…
+def stored_result(
+    access: BigQueryAccess, query: str, parameters: "Sequence[bigquery.ScalarQueryParameter]" = ()
+) -> Iterator[StoredResult]:
+    """Run a query and have BigQuery store what it finds in a table, until the end of the `with`.
 
     Storage Read only reads tables. It reads a million rows in the time the REST interface takes for some thousands.
     """
-    from google.cloud.bigquery import TableReference
+    from google.cloud.bigquery import QueryJobConfig, TableReference
     from google.cloud.bigquery.retry import DEFAULT_RETRY
 
     client = access.client()
     patience = DEFAULT_RETRY.with_timeout(DEADLINE_S)
     aside = f"{access.project}.{access.scratch_dataset}.clientmgr_page_{uuid.uuid4().hex}"
-    query = page_query(table, since, until=until, after=after, limit=limit)
     if access.scratch_dataset:
         query = f"CREATE TABLE `{aside}` {EXPIRES} AS {query}"
+    config = QueryJobConfig(query_parameters=list(parameters))
     try:
-        job = client.query(query, timeout=DEADLINE_S, retry=patience, job_retry=None)
+        job = client.query(query, job_config=config, timeout=DEADLINE_S, retry=patience, job_retry=None)
         job.result(timeout=DEADLINE_S, max_results=1, retry=patience)
         found = TableReference.from_string(aside) if access.scratch_dataset else job.destination
-        yield f"projects/{found.project}/datasets/{found.dataset_id}/tables/{found.table_id}"
+        rows = client.get_table(found, timeout=DEADLINE_S, retry=patience).num_rows
+        yield StoredResult(f"projects/{found.project}/datasets/{found.dataset_id}/tables/{found.table_id}", rows)
     finally:
         if access.scratch_dataset:
             client.delete_table(aside, not_found_ok=True, timeout=DEADLINE_S, retry=patience)
@@ -120,26 +127,62 @@ def page_table(
 def page_query(
     table: str, since: Mapping[CustomerId, datetime], *, until: datetime, after: Position | None, limit: int
 ) -> str:
-    if _TABLE.fullmatch(table) is None:
-        raise SettingsError(f"BIGQUERY_DELETED_CONTACTS_TABLE: expected dataset.table, got {table!r}")
+    """The next page. Run it with `page_parameters(after)`.
+
+    BigQuery prunes partitions and clusters by constants alone, so each customer's own bound, which comes from a join,
+    stands beside constant ones for all of them.
+    """
     wanted = " UNION ALL ".join(
         f"SELECT {customer:d} AS customer_id, {_timestamp(moment)} AS since" for customer, moment in since.items()
     )
-    rest = "" if after is None else f"AND {_after(after)}"
+    rest = "" if after is None else f"AND {_AFTER}"
     return f"""
 SELECT DISTINCT d.customer_id, d.contact_id, d.deleted_at
-FROM `{table}` AS d JOIN ({wanted}) AS wanted ON wanted.customer_id = d.customer_id
-WHERE d.deleted_at > wanted.since AND d.deleted_at <= {_timestamp(until)} AND d.contact_id > 0 {rest}
+FROM `{_checked(table)}` AS d JOIN ({wanted}) AS wanted ON wanted.customer_id = d.customer_id
+WHERE d.deleted_at >= {_timestamp(min(since.values()))} AND {_of(since)}
+    AND d.deleted_at > wanted.since AND d.deleted_at <= {_timestamp(until)} AND d.contact_id > 0 {rest}
 ORDER BY customer_id, deleted_at, contact_id
 LIMIT {limit:d}"""
 
 
-def _after(position: Position) -> str:
-    moment = _timestamp(position.deleted_at)
-    return (
-        f"(d.customer_id > {position.customer_id:d} OR (d.customer_id = {position.customer_id:d} AND "
-        f"(d.deleted_at > {moment} OR (d.deleted_at = {moment} AND d.contact_id > {position.contact_id:d}))))"
-    )
+# In the order of the page.
+_AFTER = """(
+    d.customer_id > @after_customer
+    OR (d.customer_id = @after_customer AND (
+        d.deleted_at > @after_moment OR (d.deleted_at = @after_moment AND d.contact_id > @after_contact)
+    ))
+)"""
+
+
+def page_parameters(after: Position | None) -> "list[bigquery.ScalarQueryParameter]":
+    """Where the last page ended, for `page_query`."""
+    from google.cloud.bigquery import ScalarQueryParameter
+
+    if after is None:
+        return []
+    return [
+        ScalarQueryParameter("after_customer", "INT64", after.customer_id),
+        ScalarQueryParameter("after_moment", "TIMESTAMP", after.deleted_at),
+        ScalarQueryParameter("after_contact", "INT64", after.contact_id),
+    ]
+
+
+def everything_query(table: str, customers: Iterable[CustomerId], *, until: datetime) -> str:
+    """All that these customers ever deleted, however old it is and however late it came."""
+    return f"""
+SELECT DISTINCT d.customer_id, d.contact_id, d.deleted_at
+FROM `{_checked(table)}` AS d
+WHERE {_of(customers)} AND d.deleted_at <= {_timestamp(until)} AND d.contact_id > 0"""
+
+
+def _of(customers: Iterable[CustomerId]) -> str:
+    return f"d.customer_id IN ({', '.join(f'{customer:d}' for customer in customers)})"
+
+
+def _checked(table: str) -> str:
+    if _TABLE.fullmatch(table) is None:
+        raise SettingsError(f"BIGQUERY_DELETED_CONTACTS_TABLE: expected dataset.table, got {table!r}")
+    return table
 
 
 def _timestamp(moment: datetime) -> str:

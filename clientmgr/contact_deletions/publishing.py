@@ -1,5 +1,7 @@
 """Publishes found contact deletions in bulk; a customer's watermark moves in the transaction that publishes.
 
+A contact's id goes in that transaction too: what stays, to know a row that is read again, is a keyed hash.
+
 On the PostgreSQL log a deletion is published exactly once. On Pub/Sub it is sent before the transaction commits, so
 that a crash in between sends it again, with the same event id.
 """
@@ -65,6 +67,7 @@ async def publish_deletions(
                 on_progress(Published(customer_id, published[customer_id]))
             behind = {"customer_id": customer_id, "overlap_seconds": overlap.total_seconds()}
             await connection.execute(_QUERIES["forget_published"], behind)
+        await connection.execute(_QUERIES["forget_left_behind"])
     return published
 
 

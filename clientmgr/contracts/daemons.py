@@ -52,7 +52,8 @@ TRANSPORT_SETTINGS: Final = (
 """What every daemon that has subscriptions goes by, besides: the transport that BROKER chooses reads them."""
 
 _ON_MESSAGES = ("BROKER_MAX_ATTEMPTS", "BROKER_WAIT_PERIOD_MS")
-_ON_EVENTS = ("WRITER_BATCH_SIZE", "WRITER_LOCK_TIMEOUT_MS")
+_ON_TENANTS = ("WRITER_LOCK_TIMEOUT_MS", "UNKNOWN_TENANT_GRACE_S")
+_ON_EVENTS = ("WRITER_BATCH_SIZE", *_ON_TENANTS)
 _ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID")
 _ON_DYNAMODB = (
     "DYNAMODB_ENDPOINT",
@@ -95,7 +96,16 @@ _WRITING_POSITIONS = (
 _BROKER_METRICS = "clientmgr.broker.message_metrics"
 _CONSUMING = tuple(
     f"{_BROKER_METRICS}:{name}"
-    for name in ("CONSUMED", "RETRIED", "DEAD", "ERASED_PASSED", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
+    for name in (
+        "CONSUMED",
+        "RETRIED",
+        "PUT_OFF",
+        "DEAD",
+        "ERASED_PASSED",
+        "BATCH_FAILURES",
+        "BATCH_MESSAGES",
+        "HANDLING_SECONDS",
+    )  # fmt: skip
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
@@ -210,7 +220,7 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "PUSH_TOKEN_STATUS_BATCH_SIZE",
             "PUSH_TOKEN_STATUS_WAIT_MS",
-            "WRITER_LOCK_TIMEOUT_MS",
+            *_ON_TENANTS,
             *_ON_MESSAGES,
         ),
         metrics=_CONSUMING,
@@ -225,7 +235,7 @@ ALL: tuple[DaemonEntry, ...] = (
         reads=_on_topics(topics.CONTACT_DELETION),
         publishes=(topics.CONTACT_DELETION_ERRORS,),
         roles=(Role.WRITER,),
-        settings=("CONTACT_DELETION_BATCH_SIZE", "AUDIT_HASH_KEY", "WRITER_LOCK_TIMEOUT_MS", *_ON_MESSAGES),
+        settings=("CONTACT_DELETION_BATCH_SIZE", "AUDIT_HASH_KEY", *_ON_TENANTS, *_ON_MESSAGES),
         metrics=(*_CONSUMING, *_PUBLISHING),
         judged_by="unread messages",
     ),
@@ -287,7 +297,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "DEVICE_MAPPER_POSTGRES_BATCHES",
             "DEVICE_MAPPER_POSTGRES_MESSAGES",
             *_ON_DYNAMODB,
-            "WRITER_LOCK_TIMEOUT_MS",
+            *_ON_TENANTS,
             *_ON_MESSAGES,
         ),
         metrics=(*_CONSUMING, *_PUBLISHING, "clientmgr.sending.metrics"),

@@ -1,6 +1,7 @@
 """The queries on a tenant's device tables, with the columns written in that follow from the registry of device fields.
 
-A file in `sql/tenant/queries/` says `:info_columns` where the info fields belong, so that a new field changes no query.
+A file in `sql/tenant/queries/` says `:info_columns` where the info fields belong, so that a new field changes no query,
+and `:silent_since` where it asks for orphans, so that all who ask mean the same.
 Each file is read and completed once; for each tenant only the schema is put in (`in_schema`).
 """
 
@@ -21,6 +22,16 @@ _PLACEHOLDER: Final = re.compile(r"(?<!:):([a-z_]+)")
 TOKEN_FIELDS: Final = tuple(field.name for field in FIELDS if field.facet is Facet.TOKEN)
 REPORTED_COLUMNS: Final = (*TOKEN_FIELDS, *INFO_FIELDS)
 """What `find_reported` ends with."""
+
+SILENT_SINCE: Final = (
+    "CASE WHEN d.contact_id IS NULL THEN greatest(d.last_seen_at, nullif(d.orphaned_since, d.created_at)) END"
+)
+"""Since when a device without a contact has given no sign of life, by its own clock; null: it has a contact.
+
+`last_seen_at` is the newest event that is not a deletion. Verdicts on its token are a provider's, and no sign of life.
+Up to release 0.1.0 the `orphaned_since` of a device that never had a contact was the moment of its ingestion, equal to
+`created_at`. That is no sign of life either: such rows follow the rule without being rewritten.
+"""
 
 
 def export_columns(field: DeviceField) -> Mapping[str, str]:
@@ -60,6 +71,7 @@ _COLUMNS: Final = {
     "reported_columns": _columns(REPORTED_COLUMNS),
     "contact_device_columns": ", ".join(_for_senders(_OF_NAME[name]) for name in ContactDevice.__struct_fields__),
     "export_columns": ", ".join(_exported()),
+    "silent_since": SILENT_SINCE,
 }
 
 

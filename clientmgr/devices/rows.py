@@ -1,7 +1,8 @@
 """Devices between the tables and us: rows of the queries in `sql/tenant/queries/devices.sql` as states, and back."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
@@ -92,6 +93,7 @@ def _undecoded(text: str | None) -> msgspec.Raw | None:
 def row_of(device: bytes, key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     """A state as the JSON that `upsert_devices` reads; what is absent is null there."""
     token = state.token
+    info_versions = {name: info.version for name, info in state.info.items()}
     row: dict[str, Any] = {
         "device_hash": f"\\x{device.hex()}",
         "application_code": key.application_code,
@@ -103,8 +105,9 @@ def row_of(device: bytes, key: DeviceKey, state: DeviceState) -> dict[str, Any]:
         "push_token_version": token.version,
         "push_token_status_version": token.status_version,
         "last_seen_version": state.last_seen,
-        "info_versions": {name: info.version for name, info in state.info.items()},
+        "info_versions": info_versions,
         "provider": provider_of(state),
+        "orphaned_since": _orphaned_since(state, info_versions.values()),
     }
     if token.token is not None:
         row |= {
@@ -115,6 +118,22 @@ def row_of(device: bytes, key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     for name, info in state.info.items():
         row[name] = info.value
     return row
+
+
+def _orphaned_since(state: DeviceState, info_versions: Collection[int]) -> datetime | None:
+    """Since when the device has no contact, by its own clock; None: it has one.
+
+    For one that never had a contact, that is the oldest version known of it: the same in any order of arrival, and
+    changed by few events. It is in an index, and an update that leaves it alone stays on its page.
+    """
+    if state.contact.contact_id is not None:
+        return None
+    since = state.contact.version
+    if not since:
+        since = min(info_versions, default=state.last_seen)
+        if 0 < state.token.version < since:
+            since = state.token.version
+    return datetime.fromtimestamp(since / 1000, UTC)
 
 
 def named_columns(devices: Sequence[bytes], names: Mapping[bytes, DeviceKey]) -> dict[str, str]:

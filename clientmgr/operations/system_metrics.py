@@ -34,6 +34,10 @@ TENANTS_OUT_OF_SYNC: Final = Gauge(
 CONTACT_DELETIONS_WAITING: Final = Gauge(
     "clientmgr_contact_deletions_waiting", "Deleted contacts found in BigQuery and not yet published."
 )
+TENANTS_WITH_MISSED_DELETIONS: Final = Gauge(
+    "clientmgr_tenants_with_missed_deletions",
+    "Tenants whose contacts, deleted in BigQuery, have still had devices here for two nights.",
+)
 AUDIT_FINDINGS: Final = Gauge(
     "clientmgr_audit_findings", "What the last verification of the whole audit log found wrong; 0 is intact."
 )
@@ -59,8 +63,12 @@ async def export_system_metrics(connection: AsyncConnection[Any], *, sync_tolera
             WORK_DONE_AT.labels(work).set(done_at[work].timestamp())
         else:
             WORK_DONE_AT.remove(work)
-    for gauge, value in zip(
-        (TENANTS_NOT_COUNTED, TENANTS_OUT_OF_SYNC, CONTACT_DELETIONS_WAITING), *trouble, strict=True
-    ):
+    gauges = (
+        TENANTS_NOT_COUNTED,
+        TENANTS_OUT_OF_SYNC,
+        CONTACT_DELETIONS_WAITING,
+        TENANTS_WITH_MISSED_DELETIONS,
+    )
+    for gauge, value in zip(gauges, *trouble, strict=True):
         gauge.set(value)
     AUDIT_FINDINGS.set(verified[0] if verified else float("nan"))

@@ -1,1 +1,1 @@
-"""Orphans: devices that have had no contact for too long. Which of them may be deleted, and their deletion."""
+"""Orphans: devices without a contact that fell silent. Which of them may be deleted, and their deletion."""

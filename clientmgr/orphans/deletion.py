@@ -19,7 +19,8 @@ from clientmgr.base.errors import ClientManagerError, is_permanent
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.orphans.exclusions import is_excluded
+from clientmgr.devices.queries import device_queries
+from clientmgr.orphans.left_out import why_left_out
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 
@@ -108,8 +109,8 @@ class OrphanDeletion:
 
     def _attempt(self, connection: Connection[Any], customer_id: CustomerId, progress: "_Progress") -> Outcome:
         policy = self._policy
-        if customer_id in policy.excluded or is_excluded(connection, customer_id):
-            return Outcome.EXCLUDED
+        if left_out := why_left_out(connection, policy, customer_id):
+            return left_out
         tenant = find_tenant(connection, customer_id)
         ensure_usable(customer_id, None if tenant is None else tenant.status)
         counted = connection.execute(_QUERIES["count_candidates"], {"customer_id": customer_id}).fetchone()
@@ -127,9 +128,10 @@ class OrphanDeletion:
             progress.deleted = connection.execute(queries["count_orphans"], still).fetchall()[0][0]
             progress.spared = progress.candidates - progress.deleted
             return Outcome.DRY_RUN
-        while self._delete_batch(connection, customer_id, queries, orphaned_before, progress):
-            pass
-        return Outcome.DELETED
+        outcome = None
+        while outcome is None:
+            outcome = self._delete_batch(connection, customer_id, queries, orphaned_before, progress)
+        return outcome
 
     def _delete_batch(
         self,
@@ -138,14 +140,17 @@ class OrphanDeletion:
         queries: Mapping[str, str],
         orphaned_before: datetime,
         progress: "_Progress",
-    ) -> bool:
-        """Delete and audit one batch. False: none was left."""
+    ) -> Outcome | None:
+        """Delete and audit one batch. None: there may be more of them."""
         with connection.transaction():
             connection.execute(queries["lock_writes"], {"customer_ids": [customer_id]})
+            # Somebody may have excluded the customer, or turned a flipper, since the last batch.
+            if left_out := why_left_out(connection, self._policy, customer_id):
+                return left_out
             chosen = {"customer_id": customer_id, "limit": self._policy.batch_size}
             keys = connection.execute(_QUERIES["next_candidates"], chosen).fetchall()
             if not keys:
-                return False
+                return Outcome.DELETED
             columns = {"customer_id": customer_id, **_key_columns(keys)}
             deletion = connection.execute(queries["delete_orphans"], columns | {"orphaned_before": orphaned_before})
             deleted: int = deletion.fetchall()[0][0]
@@ -154,7 +159,7 @@ class OrphanDeletion:
                 self._audit.append(connection, [self._audit_entry(customer_id, deleted)])
         progress.deleted += deleted
         progress.spared += len(keys) - deleted
-        return True
+        return None
 
     def _audit_entry(self, customer_id: CustomerId, deleted: int) -> AuditEntry:
         details: dict[str, str | int] = {
@@ -215,14 +220,18 @@ def record_searches(
     return {CustomerId(customer_id): count for customer_id, count in rows}
 
 
+def forget_candidates(connection: Connection[Any], customers: Iterable[CustomerId]) -> None:
+    """Drop what earlier searches found of customers who have no orphans any more."""
+    connection.execute(_QUERIES["forget_all_candidates"], {"customers": list(customers)})
+
+
 def young_candidates(connection: Connection[Any]) -> dict[CustomerId, int]:
     """Candidates that were not old enough when they were found, by customer: there must never be any."""
     return {CustomerId(customer_id): count for customer_id, count in connection.execute(_QUERIES["young_candidates"])}
 
 
 def _tenant_queries(customer_id: CustomerId) -> dict[str, str]:
-    lock = named_queries("tenant/queries/devices.sql")["lock_writes"]
-    queries = {**named_queries("tenant/queries/orphans.sql"), "lock_writes": lock}
+    queries = {**device_queries("orphans"), "lock_writes": device_queries("devices")["lock_writes"]}
     return {name: in_schema(sql, customer_id) for name, sql in queries.items()}
 
 
@@ -247,4 +256,5 @@ def _added(total: OrphanResult, progress: _Progress, outcome: Outcome, attempt: 
 
 
 def _in_a_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    # The first line alone: PostgreSQL's details name rows, and this is kept where devices must not be named.
+    return " ".join(str(error).split("\n")[0].split()) or type(error).__name__

@@ -14,6 +14,8 @@ class Outcome(enum.StrEnum):
     DELETED = "deleted"
     DRY_RUN = "dry run"
     EXCLUDED = "excluded"
+    LEGACY = "legacy"
+    """Still read from the legacy store: such a customer has no orphans."""
     GUARDED = "guarded"
     """So many that it looks like a mistake. Nothing was deleted, and somebody has to look."""
     NOT_SEARCHED = "not searched"
@@ -30,6 +32,8 @@ class OrphanPolicy:
     guard_minimum: int
     excluded: frozenset[CustomerId] = frozenset()
     dry_run: bool = False
+    fallback_enabled: bool = True
+    """Whether the device mapper may read the legacy store at all: CLIENT_FETCHER_FALLBACK_ENABLED."""
     batch_size: int = 5000
     attempts: int = 3
     retry_pause_s: float = 1.0
@@ -42,12 +46,13 @@ class OrphanPolicy:
             guard_minimum=settings.orphan_guard_minimum,
             excluded=parse_customers(settings.orphan_excluded_customers),
             dry_run=settings.orphan_dry_run,
+            fallback_enabled=settings.client_fetcher_fallback_enabled,
             batch_size=settings.orphan_batch_size,
             attempts=settings.orphan_attempts,
         )
 
     def orphaned_before(self, now: datetime) -> datetime:
-        """A device without a contact since before this moment is an orphan."""
+        """A device without a contact whose last sign of life is from before this moment is an orphan."""
         return now - self.threshold
 
     def needs_device_count(self, candidates: int) -> bool:

@@ -28,13 +28,11 @@ class Strategy(enum.StrEnum):
 
 
 def choose_strategy(flippers: Flippers, customer_id: CustomerId, *, fallback_enabled: bool) -> Strategy:
-    if not fallback_enabled:
+    if not flippers.legacy_store_is_read(customer_id, fallback_enabled=fallback_enabled):
         return Strategy.POSTGRES
-    if not flippers.is_on(Flipper.USE_POSTGRES_DEVICE_MAPPER, customer_id):
-        return Strategy.DYNAMODB
-    if flippers.is_on(Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER, customer_id):
-        return Strategy.POSTGRES
-    return Strategy.POSTGRES_THEN_DYNAMODB
+    if flippers.is_on(Flipper.USE_POSTGRES_DEVICE_MAPPER, customer_id):
+        return Strategy.POSTGRES_THEN_DYNAMODB
+    return Strategy.DYNAMODB
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.tenants.cache_invalidation import ENTRY_KEY, ENTRY_LIFETIME_S, GENERATION_KEY, new_generation
 from clientmgr.tenants.registry import TenantStatus
+from clientmgr.tenants.requests_in_log import RequestsInLog
 
 log = get_logger(__name__)
 
@@ -60,6 +61,7 @@ class TenantDirectory:
             else None
         )
         self._resting_until = 0.0
+        self._requests = RequestsInLog()
 
     async def statuses(
         self, connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]
@@ -85,6 +87,15 @@ class TenantDirectory:
         cursor = await connection.execute(_QUERIES["statuses"], {"customer_ids": wanted})
         found = dict(await cursor.fetchall())
         return {customer_id: found.get(customer_id) for customer_id in wanted}
+
+    async def statuses_with_requests(
+        self, connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]
+    ) -> dict[CustomerId, str | None]:
+        """The truth, past every cache, for customers that seem unknown or deleted.
+
+        One whose activation is requested counts as `activating`, also where only a message in the log says so.
+        """
+        return await self._requests.statuses(connection, list(customer_ids))
 
     async def close(self) -> None:
         if self._redis is not None:

@@ -32,7 +32,8 @@ class Flipper(enum.StrEnum):
     USE_POSTGRES_DEVICE_MAPPER = "USE_POSTGRES_DEVICE_MAPPER"
     """The device mapper reads devices from PostgreSQL first. Off: from DynamoDB alone."""
     CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER = "CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER"
-    """It does not ask DynamoDB for contacts that have no device in PostgreSQL."""
+    """It does not ask DynamoDB for contacts that have no device in PostgreSQL. A customer that has both on has left the
+    legacy store, and its orphans are deleted."""
 
 
 class FlipperState(Struct, frozen=True, rename="camel"):
@@ -55,6 +56,13 @@ class Flippers:
         own = self._settings.get((flipper, customer_id))
         return self._settings.get((flipper, None), False) if own is None else own
 
+    def legacy_store_is_read(self, customer_id: CustomerId, *, fallback_enabled: bool) -> bool:
+        """Whether the customer's devices may still come from DynamoDB. `fallback_enabled` is the setting's."""
+        return fallback_enabled and not (
+            self.is_on(Flipper.USE_POSTGRES_DEVICE_MAPPER, customer_id)
+            and self.is_on(Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER, customer_id)
+        )
+
 
 class FlipperCache:
     """The flippers for a daemon. It reads them again, on the given connection, once they are `refresh_ms` old."""
@@ -73,6 +81,11 @@ class FlipperCache:
                 self._flippers = Flippers(await cursor.fetchall())
             self._fresh_until = fresh_until
         return self._flippers
+
+
+def read_flippers(connection: Connection[Any], customer_id: CustomerId | None = None) -> Flippers:
+    """As they are now; with a customer: those that matter to it."""
+    return Flippers((one.name, one.customer_id, one.enabled) for one in list_settings(connection, customer_id))
 
 
 def list_settings(

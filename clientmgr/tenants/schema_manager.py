@@ -15,10 +15,12 @@ from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.base.keyed_hashes import KeyedHashes
+from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import pending
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.broker.waiting_messages import make_due
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
 from clientmgr.tenants.cache_invalidation import CacheInvalidator, RedisCacheInvalidator
@@ -27,6 +29,8 @@ from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
 
 __all__ = ["Change", "TenantResult", "TenantSchemaManager"]
+
+log = get_logger(__name__)
 
 _QUERIES = named_queries("tenants/queries/tenants.sql")
 
@@ -249,7 +253,19 @@ class TenantSchemaManager:
             except BaseException:
                 executor.shutdown(wait=True, cancel_futures=True)
                 raise
+        self._wake(results)
         return sorted(results, key=lambda result: result.customer_id)
+
+    def _wake(self, results: Sequence[TenantResult]) -> None:
+        """Have what waited for these activations delivered now. If that fails, it comes a little later by itself."""
+        created = [str(result.customer_id) for result in results if result.change is Change.CREATED]
+        if not created:
+            return
+        try:
+            with self._database.connect(Role.WRITER, autocommit=True) as connection:
+                make_due(connection, created)
+        except psycopg.Error as error:
+            log.warning("messages that wait for new tenants were not made due", error=explain(error))
 
     def _connect(self) -> Connection[Any]:
         connection = self._database.connect(Role.DDL, autocommit=True)

@@ -23,12 +23,19 @@ from pyspark.sql.datasource import (
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.contracts.device_fields import FIELDS, Kind
+from clientmgr.devices.queries import SILENT_SINCE
 
 CUSTOMER: Final = "customer_id"
 ERROR: Final = "error"
 """Why a tenant could not be read; null in the rows of those that could."""
 
-COLUMN_TYPES: Final = {field.name: field.kind.spark_type for field in FIELDS if field.in_spark}
+_COMPUTED: Final = {"silent_since": SILENT_SINCE}
+"""Timestamps that PostgreSQL computes from columns, and compares as it does columns. `devices` is called `d` there."""
+
+COLUMN_TYPES: Final = {
+    **{field.name: field.kind.spark_type for field in FIELDS if field.in_spark},
+    **dict.fromkeys(_COMPUTED, Kind.TIME.spark_type),
+}
 """Push tokens themselves are not among them: whoever compares them compares digests."""
 
 _CONVERSIONS: Final = {Kind.JSON: "{}::text", Kind.BYTES: "encode({}, 'hex')"}
@@ -59,7 +66,7 @@ def _selected(name: str, customer_id: int) -> str:
         return f"NULL::text AS {ERROR}"
     if name not in COLUMN_TYPES:
         raise InvalidInputError("columns", "a column of devices", name)
-    return f"{_EXPRESSIONS.get(name, name)} AS {name}"
+    return f"{_COMPUTED.get(name) or _EXPRESSIONS.get(name, name)} AS {name}"
 
 
 def customers_of(condition: Filter) -> frozenset[int] | None:
@@ -80,7 +87,7 @@ def to_sql(condition: Filter) -> str | None:
     if name not in COLUMN_TYPES or name in _EXPRESSIONS:
         return None
     test = _test_of(condition)
-    return None if test is None else f"{name} {test}"
+    return None if test is None else f"{_COMPUTED.get(name, name)} {test}"
 
 
 def _test_of(condition: Filter) -> str | None:

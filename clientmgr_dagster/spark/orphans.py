@@ -17,9 +17,11 @@ STEP = "orphan_candidates"
 
 
 def orphans(devices: DataFrame, orphaned_before: datetime, found_at: datetime) -> DataFrame:
-    """Devices without a contact since before then, as rows of `orphan_candidates`."""
-    return devices.filter(F.col("contact_id").isNull() & (F.col("orphaned_since") < F.lit(orphaned_before))).select(
-        "customer_id", "application_code", "client_id", "orphaned_since", F.lit(found_at).alias("found_at"), ERROR
+    """Devices that are silent since before then, as rows of `orphan_candidates`."""
+    # `silent_since` alone decides. The index on `orphaned_since` has those without a contact, where they are few.
+    silent = F.col("orphaned_since").isNotNull() & (F.col("silent_since") < F.lit(orphaned_before))
+    return devices.filter(silent).select(
+        "customer_id", "application_code", "client_id", "silent_since", F.lit(found_at).alias("found_at"), ERROR
     )
 
 
@@ -37,7 +39,7 @@ def find_orphans(
 
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
-    columns = ["application_code", "client_id", "contact_id", "orphaned_since"]
+    columns = ["application_code", "client_id", "orphaned_since", "silent_since"]
     devices = read_devices(spark, database, settings, customers, columns, failures_as_rows=True)
     write_results(
         orphans(devices, orphaned_before, found_at),

@@ -3,7 +3,7 @@
 What meets another store (DynamoDB) is joined here; the rest comes as one row a tenant.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -34,14 +34,15 @@ def tenant_counts(
     customers: Sequence[CustomerId],
     *,
     collected_at: datetime,
-    orphaned_before: datetime,
+    orphaned_before: datetime | None,
 ) -> DataFrame:
-    """A row for each tenant; one that could not be read has only its `error`."""
+    """A row for each tenant; one that could not be read has only its `error`. None: nothing counts as an orphan."""
+    before = "-infinity" if orphaned_before is None else orphaned_before.isoformat()
     request = Request(
         tuple(customers),
         settings.spark_partitions,
         query="dashboard_metrics",
-        parameters={"collected_at": collected_at.isoformat(), "orphaned_before": orphaned_before.isoformat()},
+        parameters={"collected_at": collected_at.isoformat(), "orphaned_before": before},
         failures_as_rows=True,
     )
     schema = f"customer_id bigint, {COUNTS}, error string"
@@ -76,12 +77,20 @@ def collect_metrics(
     collected_at: datetime,
     orphaned_before: datetime,
     run_id: str,
+    without_orphans: Collection[CustomerId] = frozenset(),
 ) -> None:
-    """Put the tenants' numbers in `dashboard_tenant_metrics`, in place of the last ones."""
+    """Put the tenants' numbers in `dashboard_tenant_metrics`, in place of the last ones.
+
+    `without_orphans` are tenants that have none, whatever their devices are like.
+    """
     compared = sync.sync_results(spark, database, settings, tuple(customers)) if sync.is_wanted(settings) else None
-    counts = tenant_counts(
-        spark, database, settings, customers, collected_at=collected_at, orphaned_before=orphaned_before
-    )
+
+    def count(group: Sequence[CustomerId], before: datetime | None) -> DataFrame:
+        return tenant_counts(spark, database, settings, group, collected_at=collected_at, orphaned_before=before)
+
+    counts = count([customer for customer in customers if customer not in without_orphans], orphaned_before)
+    if without_orphans:
+        counts = counts.union(count([customer for customer in customers if customer in without_orphans], None))
     write_results(
         metrics(counts, compared, collected_at=collected_at, run_id=run_id),
         database.conninfo(Role.WRITER),

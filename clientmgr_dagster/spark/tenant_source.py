@@ -136,7 +136,7 @@ class TenantReader(DataSourceReader):
         conditions = [*self._conditions, *_page_conditions(one)]
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         columns = device_columns.select_list(names, one.customer_id)
-        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices{where}"
+        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices AS d{where}"
 
 
 def tenant_source(conninfo: str) -> type[DataSource]:

@@ -10,6 +10,7 @@ from clientmgr.audit.log import chain_length
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
 from clientmgr.orphans.exclusions import is_excluded
+from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenant_metrics.tenants import (
     HistoryPoint,
@@ -79,6 +80,8 @@ class TenantDetail(Struct, frozen=True, rename="camel"):
     numbers: TenantNumbers | None
     orphans: OrphanState
     orphans_excluded: bool
+    reads_legacy_store: bool
+    """Its devices may still come from DynamoDB: it has no orphans."""
     flippers: list[FlipperState]
     audit_rows: int
     dagster_url: str
@@ -122,11 +125,13 @@ def _detail(connection: Connection[Any], settings: Settings, customer_id: Custom
     row = find_row(connection, customer_id, tolerance=settings.sync_tolerance)
     if row is None:
         raise NotFoundError(f"customer {customer_id} was never activated")
+    policy = OrphanPolicy.from_settings(settings)
     return TenantDetail(
         row,
         find_numbers(connection, customer_id),
         orphans_of(connection, customer_id),
-        customer_id in OrphanPolicy.from_settings(settings).excluded or is_excluded(connection, customer_id),
+        customer_id in policy.excluded or is_excluded(connection, customer_id),
+        bool(legacy_customers(connection, policy, [customer_id])),
         list(list_settings(connection, customer_id)),
         chain_length(connection, customer_id),
         f"{dagster_url(settings)}/assets/tenant_schema?view=partitions&partition={customer_id}",

@@ -32,7 +32,8 @@ MEANING = {
         "The device mapper reads devices from PostgreSQL first. Off: from DynamoDB alone."
     ),
     Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER: (
-        "The device mapper does not ask DynamoDB for contacts that have no device in PostgreSQL."
+        "The device mapper does not ask DynamoDB for contacts that have no device in PostgreSQL. "
+        "With both on, a tenant has left DynamoDB, and its orphans are deleted."
     ),
 }
 PER_PAGE = 50

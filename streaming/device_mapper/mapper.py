@@ -77,12 +77,12 @@ class DeviceMapper:
         manager = DeviceManager(settings)
         services.closing.callback(manager.close)
         self._fetcher = DeviceFetcher(manager, KeyedHashes.from_settings(settings))
-        self._tenants = TenantBatches(services.tenants, self._map, lock_timeout_ms=settings.writer_lock_timeout_ms)
+        self._tenants = TenantBatches(services, self._map)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
         outcomes: list[Outcome] = [DONE] * len(batch.messages)
         work = await self._decode(batch, outcomes)
-        failures = await self._tenants.run(batch.connection, work)
+        failures = await self._tenants.run(batch, work)
         failures |= _failures_of(work)
         settle_failures(batch, outcomes, failures, most_attempts=self._settings.broker_max_attempts, give_up=give_up)
         for one in work:

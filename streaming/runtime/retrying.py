@@ -3,8 +3,9 @@
 from collections.abc import Callable
 
 from clientmgr.base.backoff import backoff_s
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import ErrorKind, TenantUnavailableError, classify
 from clientmgr.broker.interface import Batch, Outcome, ReceivedMessage, Retry
+from streaming.runtime.awaited_tenants import wait_for_tenant
 from streaming.runtime.tenant_batches import Failures
 
 GiveUp = Callable[[Batch, ReceivedMessage, Exception], Outcome]
@@ -19,6 +20,9 @@ def settle_failures(
     """
     for position, error in failures.items():
         message = batch.messages[position]
+        if isinstance(error, TenantUnavailableError):
+            outcomes[position] = wait_for_tenant(message, error)
+            continue
         kind = classify(error)
         hopeless = kind is ErrorKind.UNFORESEEN and message.attempt >= most_attempts
         if kind is ErrorKind.PERMANENT or hopeless:

@@ -14,10 +14,12 @@ import psycopg
 from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.errors import ErrorKind, UnknownTenantError, classify
+from clientmgr.base.errors import ErrorKind, TenantUnavailableError, UnknownTenantError, classify
 from clientmgr.base.logs import get_logger
-from clientmgr.tenants.directory import TenantDirectory
-from clientmgr.tenants.registry import ensure_usable
+from clientmgr.broker.interface import Batch
+from clientmgr.tenants.registry import TenantStatus, ensure_usable
+from streaming.runtime.awaited_tenants import unknown_tenant
+from streaming.runtime.daemon import Services
 
 log = get_logger(__name__)
 
@@ -49,13 +51,15 @@ Failures = dict[int, Exception]
 class TenantBatches(Generic[Item]):
     """Applies items to their tenants inside the batch's transaction."""
 
-    def __init__(self, tenants: TenantDirectory, apply: Apply[Item], *, lock_timeout_ms: int) -> None:
-        self._tenants = tenants
+    def __init__(self, services: Services, apply: Apply[Item]) -> None:
+        self._tenants = services.tenants
         self._apply = apply
-        self._lock_timeout_ms = lock_timeout_ms
+        self._lock_timeout_ms = services.settings.writer_lock_timeout_ms
+        self._unknown_grace_s = services.settings.unknown_tenant_grace_s
 
-    async def run(self, connection: AsyncConnection[Any], work: Sequence[Work[Item]]) -> Failures:
+    async def run(self, batch: Batch, work: Sequence[Work[Item]]) -> Failures:
         """Apply all that can be applied. Raises only when the connection is lost."""
+        connection = batch.connection
         failures: Failures = {}
         if not work:
             return failures
@@ -63,15 +67,31 @@ class TenantBatches(Generic[Item]):
         for one in work:
             by_tenant[one.customer_id].append(one)
         statuses = await self._tenants.statuses(connection, by_tenant)
-        for customer_id in list(by_tenant):
-            try:
-                ensure_usable(customer_id, statuses[customer_id])
-            except Exception as error:  # noqa: BLE001  # kept for each of the tenant's messages
-                failures |= dict.fromkeys((one.position for one in by_tenant.pop(customer_id)), error)
+        if inactive := [customer_id for customer_id in by_tenant if statuses[customer_id] != TenantStatus.ACTIVE]:
+            failures = await self._without_tenant(batch, by_tenant, inactive)
         if by_tenant and not await self._all_together(connection, by_tenant):
             for customer_id in sorted(by_tenant):
                 failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
             await connection.execute(_AS_BEFORE)
+        return failures
+
+    async def _without_tenant(
+        self, batch: Batch, by_tenant: dict[CustomerId, list[Work[Item]]], inactive: Sequence[CustomerId]
+    ) -> Failures:
+        """Take the work of inactive tenants out of `by_tenant`; returns for each message whether it waits or fails."""
+        failures: Failures = {}
+        statuses = await self._tenants.statuses_with_requests(batch.connection, inactive)
+        for customer_id, status in statuses.items():
+            error = _why_unusable(customer_id, status)
+            if error is None:
+                continue  # active meanwhile
+            for one in by_tenant.pop(customer_id):
+                message = batch.messages[one.position]
+                failures[one.position] = (
+                    error if status is not None else unknown_tenant(customer_id, message, self._unknown_grace_s)
+                )
+        if waiting := sum(isinstance(error, TenantUnavailableError) for error in failures.values()):
+            log.info("messages wait for their customers' activation", subscription=batch.subscription, messages=waiting)
         return failures
 
     async def _all_together(
@@ -129,12 +149,16 @@ class TenantBatches(Generic[Item]):
 
     async def _gone_meanwhile(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> Exception | None:
         """A schema that is missing: was the tenant deleted since it was last looked up?"""
-        statuses = await self._tenants.ask_registry(connection, [customer_id])
-        try:
-            ensure_usable(customer_id, statuses[customer_id])
-        except Exception as error:  # noqa: BLE001  # it is the answer
-            return error
-        return None
+        statuses = await self._tenants.statuses_with_requests(connection, [customer_id])
+        return _why_unusable(customer_id, statuses[customer_id])
+
+
+def _why_unusable(customer_id: CustomerId, status: str | None) -> Exception | None:
+    try:
+        ensure_usable(customer_id, status)
+    except (TenantUnavailableError, UnknownTenantError) as error:
+        return error
+    return None
 
 
 @functools.cache

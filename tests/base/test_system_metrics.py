@@ -80,6 +80,17 @@ async def test_deletions_that_wait_to_be_published_are_told(two_tenants: Databas
     assert await told(two_tenants, "clientmgr_contact_deletions_waiting") == 1
 
 
+async def test_deletions_that_are_missed_night_after_night_are_told(two_tenants: Database) -> None:
+    search = """
+        INSERT INTO clientmgr.contact_deletion_reconciliations (customer_id, run_id, searched_at, found, missed)
+        VALUES (%s, %s, now() - %s * interval '1 day', 1, %s)
+    """
+    for customer, missed in ((1, (2, 1)), (2, (1, 0))):
+        for days_ago, count in zip((1, 0), missed, strict=True):
+            execute(two_tenants, search, customer, f"run-{days_ago}", days_ago, count)
+    assert await told(two_tenants, "clientmgr_tenants_with_missed_deletions") == 1
+
+
 async def test_the_last_verification_of_the_audit_log_counts(two_tenants: Database) -> None:
     assert math.isnan(await told(two_tenants, "clientmgr_audit_findings") or 0.0), "nobody has looked yet"
     with two_tenants.connect(Role.WRITER) as connection:

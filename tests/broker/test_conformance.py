@@ -134,6 +134,16 @@ async def test_a_retry_comes_again_after_its_delay_with_the_next_attempt_number(
     assert (stats.done, stats.retried) == (1, 1)
 
 
+async def test_a_message_that_is_put_off_untried_comes_again_with_the_same_attempt_number(broker: Broker) -> None:
+    await ready(broker)
+    await broker.publish(TOPIC, [message(1)])
+    answers: list[Outcome] = [Retry(0.01, is_attempt=False), Retry(0.01), Retry(0.01, is_attempt=False), DONE]
+    recorder, stats = await drain(broker, Recorder(lambda _: answers.pop(0)))
+
+    assert [received.attempt for received in recorder.messages] == [1, 1, 2, 2]
+    assert (stats.done, stats.retried) == (1, 3)
+
+
 async def test_a_waiting_retry_holds_up_no_other_message(broker: Broker) -> None:
     await ready(broker)
     await broker.publish(TOPIC, [message(1)])

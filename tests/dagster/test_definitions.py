@@ -17,6 +17,7 @@ def test_holds_exactly_these_definitions() -> None:
         "audit_verification",
         "bigquery_deleted_contacts",
         "contact_deletion_messages",
+        "contact_deletion_reconciliation",
         *(f"daemons/{name.replace('-', '_')}" for name in READS),
         "dashboard_tenant_metrics",
         "dashboard_tenant_metrics_history",
@@ -31,6 +32,7 @@ def test_holds_exactly_these_definitions() -> None:
     assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
         "audit_verification:audit_log_intact",
         "contact_deletion_messages:every_deletion_published",
+        "contact_deletion_reconciliation:nothing_missed_for_two_nights",
         "dashboard_tenant_metrics:every_tenant_counted",
         "dashboard_tenant_metrics:schemas_at_head",
         "dashboard_tenant_metrics:sync_within_tolerance",
@@ -41,6 +43,7 @@ def test_holds_exactly_these_definitions() -> None:
     assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
         "account_deletion",
         "contact_deletion_job",
+        "contact_deletion_reconciliation_job",
         "dashboard_job",
         "orphan_deletion_job",
         "prune_event_log",
@@ -56,6 +59,7 @@ def test_holds_exactly_these_definitions() -> None:
     assert {schedule.name for schedule in repository.schedule_defs} == {
         "hourly_contact_deletion",
         "nightly_audit_verification",
+        "nightly_contact_deletion_reconciliation",
         "nightly_dashboard",
         "nightly_orphan_deletion",
         "prune_event_log_schedule",
@@ -78,6 +82,7 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
         "dynamodb_devices": set(),
         "deleted_contacts": {"bigquery_deleted_contacts"},
         "contact_deletion_messages": {"deleted_contacts"},
+        "contact_deletion_reconciliation": {"bigquery_deleted_contacts", "devices"},
         "orphan_candidates": {"devices"},
         "orphan_deletions": {"orphan_candidates"},
         "dashboard_tenant_metrics": {"devices", "dynamodb_devices"},
@@ -87,8 +92,10 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
 
 def test_a_chunk_of_tenants_is_one_run() -> None:
     graph = defs.get_repository_def().asset_graph
-    for key in ("deleted_contacts", "contact_deletion_messages", "orphan_candidates", "orphan_deletions"):
-        policy = graph.get(dg.AssetKey(key)).backfill_policy
+    keys = [key for key in graph.executable_asset_keys if graph.get(key).is_partitioned]
+    assert len(keys) > 5
+    for key in keys:
+        policy = graph.get(key).backfill_policy
         assert policy is not None
         assert policy.max_partitions_per_run == 500, key
 
@@ -113,6 +120,7 @@ def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:
         [
             "audit_verification",
             "contact_deletion_messages",
+            "contact_deletion_reconciliation",
             "dashboard_tenant_metrics",
             "dashboard_tenant_metrics_history",
             "deleted_contacts",

@@ -1,5 +1,6 @@
 """Activation and deletion by message, on a real log and registry: through the sensors, their runs, and every crash."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,12 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.broker import dead_letter_actions
 from clientmgr.broker.dead_letters import Selection, summaries
-from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
+from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, WRITER
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
+from streaming import republisher, writer
+from streaming.runtime.daemon import Daemon, consume_until_stopped
 from tests.dagster.rig import Rig, activation, deletion, publish
 
 Query = Callable[..., list[tuple[Any, ...]]]
@@ -34,6 +37,10 @@ def send(database: Database, settings: Settings) -> Send:
         publish(database, settings, topic, *bodies)
 
     return send
+
+
+def burst(daemon: Daemon, settings: Settings) -> None:
+    asyncio.run(consume_until_stopped(daemon, settings, asyncio.Event(), burst=True))
 
 
 def partitions(rig: Rig) -> list[str]:
@@ -60,6 +67,24 @@ def test_an_activation_becomes_a_registered_tenant_with_schema_partition_and_mat
     assert partitions(rig) == ["7"]
     assert materialised(rig) == {"7"}
     assert [run.run_key for run in rig.runs] == [f"{ACTIVATE_CUSTOMER}:1"]
+
+
+def test_events_right_behind_an_activation_are_written_when_the_sensors_run_is_done(
+    rig: Rig, send: Send, query: Query, settings: Settings
+) -> None:
+    send(ACTIVATE_CUSTOMER, activation(7, 1000))
+    event = {"eventType": "client.updated", "applicationCode": "A", "clientId": "c1", "occurredAt": 1000, "payload": {}}
+    send(WRITER, {"eventId": "e", "customerId": 7, **event})
+    burst(writer.DAEMON, settings)
+    query("UPDATE clientmgr.outbox_message_t SET published_at = published_at - interval '1 hour'")
+    burst(republisher.DAEMON, settings)
+    assert query("SELECT reason FROM clientmgr.delayed_message_t") == [("waits: customer 7 is still being activated",)]
+
+    rig.settle(*SENSORS)
+
+    burst(republisher.DAEMON, settings)  # the activation has made it due
+    assert query('SELECT client_id FROM "tenant_7".devices') == [("c1",)]
+    assert query("SELECT attributes FROM clientmgr.outbox_message_t WHERE attributes ? 'errorClass'") == []
 
 
 def test_many_activations_are_one_run(rig: Rig, send: Send, query: Query) -> None:

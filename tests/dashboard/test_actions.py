@@ -200,6 +200,16 @@ def test_a_tenants_orphans_are_kept_and_then_deleted_again(house: House, visit: 
     assert house.audited("orphans.include")[-1][0] == BUSY
 
 
+def test_a_tenant_still_read_from_the_legacy_store_is_shown_to_have_no_orphans(house: House, visit: Visit) -> None:
+    flippers = ("USE_POSTGRES_DEVICE_MAPPER", "CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER")
+    for state, is_left_out in (("on", False), ("off", True)):
+        for name in flippers:
+            visit.submit("/switches/flippers", {"name": name, "customerId": BUSY, "state": state})
+        assert ("left out: still read from the legacy store" in visit.see(f"/tenants/{BUSY}")) is is_left_out
+    for name in flippers:
+        visit.submit("/switches/flippers", {"name": name, "customerId": BUSY, "state": "unset"})
+
+
 @pytest.mark.parametrize(("by", "wanted"), [("contact", str(CONTACT)), ("client", "c1"), ("token", SECRET)])
 def test_a_device_is_found_by_contact_client_id_or_token(visit: Visit, by: str, wanted: str) -> None:
     answer = visit.submit("/devices", {"customerId": BUSY, "by": by, "wanted": wanted}, follow_redirects=True)

@@ -11,7 +11,7 @@ from prometheus_client import REGISTRY
 from clientmgr.base.database import Role
 from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Message
-from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
+from clientmgr.contracts.topics import ACTIVATE_CUSTOMER, DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics
 from streaming.device_mapper.mapper import consumer_options, daemon
 from streaming.runtime.daemon import Daemon
 from tests.cli.calling import Cli
@@ -181,6 +181,19 @@ async def test_a_message_for_a_tenant_being_activated_waits_until_it_is(rig: Rig
     rig.make_due()
     await rig.burst(mapper(), **POSTGRES_ONLY)
     assert clients(rig.topic(TX.outputs["apple"])) == ["c1"]
+
+
+async def test_a_message_waits_for_a_customer_whose_activation_is_only_asked_for_or_may_still_come(rig: Rig) -> None:
+    await rig.publish({"eventId": "a", "customerId": 9, "occurredAt": 1_763_248_000_123}, topic=ACTIVATE_CUSTOMER)
+    await run(rig, sending(customerId=9))
+    await run(rig, sending(customerId=10), unknown_tenant_grace_s=120.0)
+    assert (rig.topic(DEVICE_MAPPER_ERRORS), rig.topic(NOT_SENT)) == ([], [])
+
+    rig.activate(9, 10)
+    for customer in (9, 10):
+        add_device(rig, 42, f"of-{customer}", customer=customer)
+    await rig.burst(mapper(), **POSTGRES_ONLY)
+    assert clients(rig.topic(TX.outputs["apple"])) == ["of-10", "of-9"]
 
 
 @ON_THE_LOG

@@ -226,10 +226,9 @@ async def test_a_device_is_an_orphan_since_it_was_unlinked(database: Database, t
 async def test_a_device_that_was_deleted_and_came_back_has_clocks_of_its_own(
     database: Database, tenant: CustomerId, together: bool
 ) -> None:
-    """By those of its former life it would be an orphan, and be deleted the next night."""
     await arrive(database, tenant, [Happening("client.registered", 1, "A", "c1", '{"language": "en"}')])
     with database.connect(Role.OWNER) as connection:
-        connection.execute(f"UPDATE {quoted_schema(tenant)}.devices SET orphaned_since = now() - interval '40 days'")
+        connection.execute(f"UPDATE {quoted_schema(tenant)}.devices SET created_at = now() - interval '40 days'")
     gone = Happening("client.deleted", 10, "A", "c1", "{}")
     back = Happening("client.registered", 11, "A", "c1", '{"platform": "ios"}')
     for batch in [[gone, back]] if together else [[back], [gone]]:
@@ -237,7 +236,8 @@ async def test_a_device_that_was_deleted_and_came_back_has_clocks_of_its_own(
 
     (row,) = rows(database, tenant)
     assert (row["language"], row["platform"]) == (None, "ios")
-    assert row["orphaned_since"] > datetime.now(UTC) - timedelta(days=1)
+    assert row["orphaned_since"] == row["last_seen_at"] == datetime.fromtimestamp(0.011, UTC)
+    assert row["created_at"] > datetime.now(UTC) - timedelta(days=1)
 
 
 @pytest.mark.anyio

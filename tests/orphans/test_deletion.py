@@ -1,74 +1,19 @@
 """Deleting orphans: only what still is one, in batches, audited; a tenant that fails costs only itself."""
 
-from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from psycopg import Connection
 
 from clientmgr.audit.log import AuditLogger, read_log
-from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.database import Database, Role
-from clientmgr.base.keyed_hashes import KeyedHashes
-from clientmgr.base.settings import Settings
-from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches, young_candidates
+from clientmgr.base.database import Role
+from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, young_candidates
 from clientmgr.orphans.exclusions import exclude, include
-from clientmgr.orphans.policy import OrphanPolicy, Outcome
+from clientmgr.orphans.policy import Outcome
 from clientmgr.tenants.schema_manager import TenantSchemaManager
-
-ONE, TWO = CustomerId(1), CustomerId(2)
-POLICY = OrphanPolicy(timedelta(days=30), max_share=0.9, guard_minimum=5, batch_size=4, retry_pause_s=0.001)
-
-DEVICES = """
-INSERT INTO "tenant_{customer}".devices (application_code, client_id, contact_id, orphaned_since, last_seen_version)
-SELECT 'A', 'c' || n, CASE WHEN n > {orphans} THEN n END,
-    CASE WHEN n <= {orphans} THEN now() - interval '40 days' END, 1000 + n
-FROM generate_series(1, {devices}) AS n
-"""
-FIND = """
-INSERT INTO clientmgr.orphan_candidates
-SELECT {customer}, application_code, client_id, orphaned_since, now()
-FROM "tenant_{customer}".devices WHERE contact_id IS NULL
-"""
-
-
-class Rig:
-    """Two tenants, their orphans found."""
-
-    def __init__(self, database: Database, settings: Settings) -> None:
-        self.database, self.settings = database, settings
-        TenantSchemaManager(database, settings).activate([ONE, TWO], actor="test")
-
-    def fill(self, customer: int, *, devices: int = 20, orphans: int = 10) -> None:
-        self.query(DEVICES.format(customer=customer, devices=devices, orphans=orphans))
-        hashes = KeyedHashes.from_settings(self.settings)
-        named = [(f"c{n}", hashes.device(customer, "A", f"c{n}")) for n in range(1, devices + 1)]
-        with self.database.connect(Role.OWNER) as connection, connection.cursor() as cursor:
-            statement = f'UPDATE "tenant_{customer}".devices SET device_hash = %s WHERE client_id = %s'
-            cursor.executemany(statement.encode(), [(device, client) for client, device in named])
-        self.query(FIND.format(customer=customer))
-        with self.database.connect(Role.WRITER) as connection:
-            now = datetime.now(UTC)
-            record_searches(connection, [CustomerId(customer)], searched_at=now, policy=POLICY, run_id="search")
-
-    def run(self, *customers: CustomerId, policy: OrphanPolicy = POLICY, run_id: str = "r") -> list[OrphanResult]:
-        return OrphanDeletion(self.database, self.settings, policy, run_id=run_id, actor="test").run(customers)
-
-    def clients(self, customer: int) -> set[str]:
-        return {row[0] for row in self.query(f'SELECT client_id FROM "tenant_{customer}".devices')}
-
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        with self.database.connect(Role.OWNER, autocommit=True) as connection:
-            cursor = connection.execute(sql.encode())
-            return cursor.fetchall() if cursor.description is not None else []
-
-
-@pytest.fixture
-def rig(database: Database, settings_for: Callable[[Database], Settings]) -> Rig:
-    settings = settings_for(database).model_copy(update={"tenant_connections": 2, "tenant_lock_timeout_ms": 100})
-    return Rig(database, settings)
+from tests.devices.histories import HASHES
+from tests.orphans.rig import ONE, POLICY, TWO, Rig
 
 
 def test_orphans_are_deleted_in_batches_with_tombstones_and_audited(rig: Rig) -> None:
@@ -78,9 +23,8 @@ def test_orphans_are_deleted_in_batches_with_tombstones_and_audited(rig: Rig) ->
 
     assert result == OrphanResult(ONE, Outcome.DELETED, candidates=10, deleted=10, devices=20)
     assert rig.clients(ONE) == {f"c{n}" for n in range(11, 21)}
-    hashes = KeyedHashes.from_settings(rig.settings)
     assert rig.query('SELECT device_hash, deleted_version FROM "tenant_1".device_tombstones ORDER BY 2') == [
-        (hashes.device(ONE, "A", f"c{n}"), 1000 + n) for n in range(1, 11)
+        (HASHES.device(ONE, "A", f"c{n}"), 1000 + n) for n in range(1, 11)
     ]
     with rig.database.connect(Role.READER) as connection:
         records = list(read_log(connection, customer_id=ONE, action="orphans.delete", oldest_first=True))
@@ -192,7 +136,9 @@ def test_a_lost_connection_is_an_attempt_and_the_next_one_has_its_own(
     batches = iter([False, True])
     original = OrphanDeletion._delete_batch
 
-    def cut_off_in_the_second_batch(self: OrphanDeletion, connection: Connection[Any], *arguments: Any) -> bool:
+    def cut_off_in_the_second_batch(
+        self: OrphanDeletion, connection: Connection[Any], *arguments: Any
+    ) -> Outcome | None:
         if next(batches, False):
             rig.query(f"SELECT pg_terminate_backend({connection.info.backend_pid}, 10000)")
         return original(self, connection, *arguments)
@@ -218,7 +164,7 @@ def test_killed_between_two_batches_it_goes_on_where_it_was(rig: Rig, monkeypatc
     batches = iter([True, True, False])
     original = OrphanDeletion._delete_batch
 
-    def dying(self: OrphanDeletion, *arguments: Any) -> bool:
+    def dying(self: OrphanDeletion, *arguments: Any) -> Outcome | None:
         if not next(batches):
             raise KeyboardInterrupt
         return original(self, *arguments)
@@ -240,7 +186,7 @@ def test_a_candidate_that_was_too_young_when_it_was_found_is_noticed(rig: Rig) -
     with rig.database.connect(Role.READER) as connection:
         assert young_candidates(connection) == {}
     rig.query(
-        "UPDATE clientmgr.orphan_candidates SET orphaned_since = found_at - interval '29 days' WHERE client_id = 'c1'"
+        "UPDATE clientmgr.orphan_candidates SET silent_since = found_at - interval '29 days' WHERE client_id = 'c1'"
     )
 
     with rig.database.connect(Role.READER) as connection:

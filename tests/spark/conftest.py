@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -14,6 +15,7 @@ from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
 from clientmgr.local.standins.server import standins_are_installed
 from clientmgr_dagster.spark.session import start_session
+from tests.spark.deletions import COLUMNS, TABLE
 from tests.spark.tenants import Tenants
 
 EVENT_LOG = "spark-events"
@@ -59,7 +61,9 @@ def settings(database: Database, settings_for: Callable[[Database], Settings]) -
 
 @pytest.fixture
 def tenants(database: Database, settings: Settings) -> Tenants:
-    return Tenants(database, settings)
+    made = Tenants(database, settings)
+    made.leave_the_legacy_store()
+    return made
 
 
 @pytest.fixture
@@ -87,6 +91,18 @@ def bigquery_stand_in(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BigQ
     server.start()
     yield server
     server.stop()
+
+
+@pytest.fixture
+def bigquery(
+    bigquery_stand_in: BigQueryStandIn, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> BigQueryStandIn:
+    """The table of deleted contacts, empty, and the environment that assets read."""
+    bigquery_stand_in.execute(f"CREATE OR REPLACE TABLE {TABLE} ({COLUMNS})")
+    overrides: dict[str, Any] = {**bigquery_stand_in.settings, "contact_deletion_page_size": 400}
+    for name, value in settings.model_copy(update=overrides).environment().items():
+        monkeypatch.setenv(name, value)
+    return bigquery_stand_in
 
 
 @pytest.fixture(scope="session")

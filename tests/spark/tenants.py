@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from typing import Any
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.tenants.flippers import Flipper, set_flipper
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 ORDINARY, HUGE, EMPTY, BROKEN = (CustomerId(number) for number in (11, 12, 13, 14))
 
-# Every fourth device is without a contact, for a day longer than the one before it; every sixteenth for half a day.
+# Every fourth device has been silent and without a contact for a day longer than the one before it. Of these, every
+# fourth lost its contact half a day ago, and every fifth gave a sign of life since.
 _DEVICES = """
 INSERT INTO {schema}.devices (
     device_hash, application_code, client_id, contact_id, platform, provider, push_enabled, push_token, push_token_kind,
@@ -23,7 +26,8 @@ SELECT
     n %% 5 > 0, 'token-' || n, 'fcm_token', (ARRAY ['valid', 'valid', 'invalid']) [n %% 3 + 1],
     sha256(('token-' || n)::bytea),
     CASE WHEN n %% 16 = 0 THEN now() - interval '12 hours' WHEN n %% 4 = 0 THEN now() - n * interval '1 day' END,
-    now() - n * interval '1 minute', 1763248000000 + n, now() - n * interval '1 hour', 'en',
+    now() - CASE WHEN n %% 4 = 0 AND n %% 5 > 0 THEN n * interval '1 day' ELSE n * interval '1 minute' END,
+    1763248000000 + n, now() - n * interval '1 hour', 'en',
     jsonb_build_object('n', n, 'note', 'é"\\')
 FROM generate_series(%(first)s::integer, %(last)s::integer) AS n
 """
@@ -38,6 +42,13 @@ class Tenants:
 
     def activate(self, *customers: CustomerId) -> None:
         TenantSchemaManager(self.database, self.settings).activate(customers, actor="test")
+
+    def leave_the_legacy_store(self, customer: CustomerId | None = None, *, left: bool = True) -> None:
+        """Their devices are read from PostgreSQL alone, which is what makes orphans of some. Default: everybody's."""
+        with self.database.connect(Role.WRITER) as connection:
+            audit = AuditLogger.from_settings(self.settings)
+            for flipper in Flipper:
+                set_flipper(connection, audit, flipper, customer, enabled=left, actor="test")
 
     def add_devices(self, customer: CustomerId, count: int, *, first: int = 1) -> None:
         self.query(_DEVICES.format(schema=quoted_schema(customer)), {"first": first, "last": first + count - 1})

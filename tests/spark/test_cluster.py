@@ -15,11 +15,11 @@ from tests.spark.cluster import Cluster, running_cluster
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 CANDIDATES = """
-SELECT customer_id, application_code, client_id, orphaned_since FROM clientmgr.orphan_candidates ORDER BY 1, 2, 3
+SELECT customer_id, application_code, client_id, silent_since FROM clientmgr.orphan_candidates ORDER BY 1, 2, 3
 """
 REFERENCE = """
-SELECT {customer}, application_code, client_id, orphaned_since FROM "tenant_{customer}".devices
-WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days' ORDER BY 2, 3
+SELECT {customer}, application_code, client_id, greatest(orphaned_since, last_seen_at) FROM "tenant_{customer}".devices
+WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days' ORDER BY 2, 3
 """
 METRICS = """
 SELECT customer_id, status, devices, contacts, sync_status, sync_sampled

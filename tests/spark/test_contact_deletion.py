@@ -9,21 +9,21 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import dagster as dg
 import pytest
+from google.cloud.bigquery import QueryJobConfig
 from pyspark.sql import SparkSession
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.contact_deletions.bigquery import Position, page_query
+from clientmgr.contact_deletions.bigquery import Position, page_parameters, page_query
 from clientmgr.contact_deletions.publishing import deletion_message, publish_deletions, watermarks
-from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
@@ -31,11 +31,9 @@ from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_del
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.spark.calling import passes, requests_of
+from tests.spark.deletions import START, TABLE, add, add_one, published
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
-from tests.streaming.rig import read_topic
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-TABLE = "contacts.deleted_contacts"
 OVERLAP = timedelta(hours=24)
 
 
@@ -44,28 +42,6 @@ def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as instance:
         instance.add_dynamic_partitions("tenants", [str(ORDINARY), str(HUGE), str(EMPTY)])
         yield instance
-
-
-@pytest.fixture
-def bigquery(
-    bigquery_stand_in: BigQueryStandIn, monkeypatch: pytest.MonkeyPatch, settings: Settings
-) -> BigQueryStandIn:
-    """The table of deleted contacts, empty, and the environment that assets read."""
-    columns = "customer_id INT64, contact_id INT64, deleted_at TIMESTAMP"
-    bigquery_stand_in.execute(f"CREATE OR REPLACE TABLE {TABLE} ({columns})")
-    overrides: dict[str, Any] = {**bigquery_stand_in.settings, "contact_deletion_page_size": 400}
-    for name, value in settings.model_copy(update=overrides).environment().items():
-        monkeypatch.setenv(name, value)
-    return bigquery_stand_in
-
-
-def add(bigquery: BigQueryStandIn, customer: int, first: int, last: int, *, day: int = 0) -> None:
-    """Contacts that the customer deleted, a second apart."""
-    bigquery.execute(
-        f"""INSERT INTO {TABLE} SELECT {customer}, n,
-            TIMESTAMP_ADD(TIMESTAMP '{START + timedelta(days=day):%Y-%m-%d} 00:00:00+00:00', INTERVAL n SECOND)
-        FROM UNNEST(GENERATE_ARRAY({first}, {last})) AS n"""
-    )
 
 
 def materialize(instance: dg.DagsterInstance, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
@@ -80,10 +56,8 @@ def materialize(instance: dg.DagsterInstance, *assets: dg.AssetsDefinition) -> d
     )
 
 
-def published(database: Database) -> list[tuple[int, int]]:
-    messages = [json.loads(one.data) for one in read_topic(database, CONTACT_DELETION)]
-    assert len({one["eventId"] for one in messages}) == len(messages)
-    return sorted((one["customerId"], one["contactId"]) for one in messages)
+def observations(result: dg.ExecuteInProcessResult) -> list[dg.AssetObservation]:
+    return [event.asset_observation_data.asset_observation for event in result.get_asset_observation_events()]
 
 
 def test_deletions_come_in_pages_and_are_published_once(
@@ -99,8 +73,8 @@ def test_deletions_come_in_pages_and_are_published_once(
 
     expected = [(ORDINARY, n) for n in range(1, 31)] + [(HUGE, n) for n in range(1, 501)]
     assert published(database) == expected
-    metadata = result.asset_materializations_for_node("deleted_contacts")[0].metadata
-    assert metadata["rows_in_bigquery"].value == 530
+    (summary,) = [one for one in observations(result) if one.asset_key == deleted_contacts.key]
+    assert summary.metadata["rows_in_bigquery"].value == 530
     with database.connect(Role.READER) as connection:
         assert watermarks(connection, [ORDINARY, HUGE, EMPTY]) == {
             ORDINARY: START + timedelta(seconds=30),
@@ -112,7 +86,7 @@ def test_deletions_come_in_pages_and_are_published_once(
     # A day later: new ones, and one that came late, from before the watermark.
     add(bigquery, ORDINARY, 31, 40, day=1)
     add(bigquery, HUGE, 20_000, 20_000)
-    bigquery.execute(f"INSERT INTO {TABLE} VALUES ({ORDINARY}, 777, TIMESTAMP '2025-12-31 23:00:00+00:00')")
+    add_one(bigquery, ORDINARY, 777, START - timedelta(hours=1))
     materialize(instance)
     materialize(instance)
 
@@ -163,6 +137,96 @@ def test_a_page_ends_with_what_is_due(bigquery: BigQueryStandIn) -> None:
 
     assert due(START + timedelta(seconds=2)) == [1, 2]
     assert due(START + timedelta(seconds=3)) == [1, 2, 3]
+
+
+def rows_of(bigquery: BigQueryStandIn, query: str, after: Position | None) -> list[tuple[int, int, datetime]]:
+    with contextlib.closing(bigquery.access.client()) as client:
+        config = QueryJobConfig(query_parameters=page_parameters(after))
+        rows = client.query(query, job_config=config, timeout=30, retry=None, job_retry=None).result(timeout=60)
+        return [(row["customer_id"], row["contact_id"], row["deleted_at"]) for row in rows]
+
+
+def test_every_page_has_a_constant_bound_and_together_they_have_what_each_customer_is_read_from(
+    bigquery: BigQueryStandIn,
+) -> None:
+    for customer in (ORDINARY, HUGE, EMPTY):
+        add(bigquery, customer, 1, 20)
+    since = {ORDINARY: START + timedelta(seconds=12), HUGE: START + timedelta(seconds=4), EMPTY: START}
+    until = START + timedelta(seconds=18)
+    found: list[tuple[int, int, datetime]] = []
+    after = None
+    while True:
+        query = page_query(TABLE, since, until=until, after=after, limit=7)
+        # The smallest of the chunk, as a literal: a bound that comes from the join prunes nothing.
+        assert "d.deleted_at >= TIMESTAMP '2026-01-01 00:00:00.000000+00:00'" in query
+        assert f"d.customer_id IN ({ORDINARY}, {HUGE}, {EMPTY})" in query
+        page = rows_of(bigquery, query, after)
+        found += page
+        if len(page) < 7:
+            break
+        last_customer, last_contact, moment = page[-1]
+        after = Position(last_customer, moment, last_contact)
+
+    firsts = {ORDINARY: 13, HUGE: 5, EMPTY: 1}
+    assert found == [
+        (customer, n, START + timedelta(seconds=n)) for customer, first in firsts.items() for n in range(first, 19)
+    ]
+
+
+def test_a_query_that_an_error_may_quote_names_no_contact() -> None:
+    after = Position(ORDINARY, START, 987_654_321)
+
+    query = page_query(TABLE, {ORDINARY: START}, until=START, after=after, limit=7)
+
+    assert "987654321" not in query
+    assert 987_654_321 in [parameter.value for parameter in page_parameters(after)]
+
+
+def test_what_is_published_is_kept_as_a_hash_and_known_when_it_is_read_again(
+    spark: SparkSession,
+    bigquery: BigQueryStandIn,
+    database: Database,
+    settings: Settings,
+    tenants: Tenants,
+    instance: dg.DagsterInstance,
+) -> None:
+    tenants.activate(ORDINARY, HUGE, EMPTY)
+    add_one(bigquery, ORDINARY, 987_654_321, START)
+    materialize(instance, deleted_contacts)
+    waiting = tenants.query("SELECT contact_id, published_at FROM clientmgr.deleted_contacts")
+    assert waiting == [(987_654_321, None)]
+
+    runs = [materialize(instance) for _ in range(2)]
+
+    assert published(database) == [(ORDINARY, 987_654_321)]
+    expected = KeyedHashes.from_settings(settings).contact(ORDINARY, 987_654_321)
+    assert tenants.query("SELECT contact_id, contact_hash FROM clientmgr.deleted_contacts") == [(None, expected)]
+    assert tenants.query("SELECT count(*) FROM clientmgr.deleted_contacts_staged") == [(0,)]
+    for run in runs:
+        events = "".join(str(entry) for entry in instance.all_logs(run.run_id))
+        assert str(ORDINARY) in events
+        assert "987654321" not in events, "Dagster keeps its events longer than we may keep a deleted contact"
+
+
+def test_ids_that_a_killed_run_left_are_forgotten_by_the_next(
+    database: Database, settings: Settings, tenants: Tenants
+) -> None:
+    tenants.activate(ORDINARY)
+    row = "11, 42, now(), now() - age * interval '1 hour'"
+    for table in ("deleted_contacts_staged", "unerased_contacts_staged"):
+        names = "customer_id, contact_id, deleted_at, staged_at, found_at, attempt_id"
+        tenants.query(
+            f"INSERT INTO clientmgr.{table} ({names}) SELECT {row}, now(), 'a' FROM unnest(ARRAY [1, 13]) AS age"
+        )
+    tenants.query(
+        "INSERT INTO clientmgr.unerased_contacts SELECT 11, age, now(), now() - age * interval '1 hour'"
+        " FROM unnest(ARRAY [1, 13]) AS age"
+    )
+
+    asyncio.run(publish_rest(database, settings))
+
+    for table in ("deleted_contacts_staged", "unerased_contacts_staged", "unerased_contacts"):
+        assert tenants.query(f"SELECT count(*) FROM clientmgr.{table}") == [(1,)], table
 
 
 def test_the_watermark_is_never_ahead_of_now(database: Database, settings: Settings, tenants: Tenants) -> None:

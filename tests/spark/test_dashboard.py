@@ -15,7 +15,9 @@ from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 REFERENCE = """
 SELECT count(*), count(*) FILTER (WHERE push_enabled), count(*) FILTER (WHERE push_token_status = 'invalid'),
     count(DISTINCT contact_id), count(*) FILTER (WHERE contact_id IS NULL),
-    count(*) FILTER (WHERE orphaned_since < now() - interval '30 days'),
+    count(*) FILTER (
+        WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days'
+    ),
     count(*) FILTER (WHERE created_at > now() - interval '24 hours'), max(updated_at)
 FROM "tenant_{customer}".devices
 """
@@ -75,6 +77,21 @@ def test_collects_what_sql_counts_records_who_failed_and_keeps_history(
     assert passes(checks.schemas_at_head)
     assert passes(checks.sync_within_tolerance), "nothing was compared, which is no failure"
     assert not passes(checks.every_tenant_counted)
+
+
+def test_customers_still_read_from_the_legacy_store_count_no_orphans(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE)
+    tenants.add_devices(ORDINARY, 200)
+    tenants.add_devices(HUGE, 200)
+    tenants.leave_the_legacy_store(ORDINARY, left=False)
+
+    collect(instance)
+
+    assert tenants.query(
+        "SELECT customer_id, devices, orphans > 0 FROM clientmgr.dashboard_tenant_metrics ORDER BY 1"
+    ) == [(ORDINARY, 200, False), (HUGE, 200, True)]
 
 
 def test_growth_is_measured_against_the_history(

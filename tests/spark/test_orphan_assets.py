@@ -28,7 +28,7 @@ from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 REFERENCE = """
 SELECT count(*) FROM "tenant_{customer}".devices
-WHERE contact_id IS NULL AND orphaned_since < now() - interval '30 days'
+WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < now() - interval '30 days'
 """
 
 
@@ -62,7 +62,7 @@ def test_a_chunk_is_found_and_deleted_and_a_broken_tenant_costs_only_itself(
     everybody = tenants.make_all(huge=3000)
     instance.add_dynamic_partitions("tenants", [str(customer) for customer in everybody])
     expected = {customer: tenants.query(REFERENCE.format(customer=customer))[0][0] for customer in (ORDINARY, HUGE)}
-    assert expected[HUGE] > 500
+    assert expected[HUGE] > 400
 
     result = materialize(instance, ORDINARY, BROKEN)
 
@@ -104,6 +104,38 @@ def test_candidates_alone_can_be_looked_at_before_anything_is_deleted(
     assert dry.success
     assert tenants.query("SELECT outcome, candidates FROM clientmgr.orphan_deletion_results") == [("dry run", expected)]
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+
+
+def test_customers_still_read_from_the_legacy_store_are_left_out_and_it_shows(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE)
+    tenants.add_devices(ORDINARY, 200)
+    tenants.add_devices(HUGE, 200)
+    instance.add_dynamic_partitions("tenants", [str(ORDINARY), str(HUGE)])
+    # Found while it was read from PostgreSQL alone.
+    assert materialize(instance, ORDINARY, HUGE, "orphan_candidates").success
+    tenants.leave_the_legacy_store(ORDINARY, left=False)
+
+    result = materialize(instance, ORDINARY, HUGE)
+
+    assert result.success
+    assert tenants.query("SELECT count(*) FROM clientmgr.orphan_candidates") == [(0,)]
+    assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
+    assert tenants.query("SELECT customer_id, outcome FROM clientmgr.orphan_deletion_results ORDER BY 1") == [
+        (ORDINARY, "legacy"),
+        (HUGE, "deleted"),
+    ]
+    assert tenants.query("SELECT customer_id, candidates > 0 FROM clientmgr.orphan_searches ORDER BY 1") == [
+        (ORDINARY, False),
+        (HUGE, True),
+    ]
+    left_out = {
+        str(event.partition)
+        for event in result.filter_events(lambda event: event.is_step_materialization)
+        if "legacy store" in str(event.step_materialization_data.materialization.metadata.get("left_out"))
+    }
+    assert left_out == {str(ORDINARY)}
 
 
 def test_the_guard_fails_the_run_and_says_how_to_go_on(

@@ -16,7 +16,7 @@ from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.spark.results_writer import LostRowsError, ResultsWriter, ResultWrite, write_results
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
-SCHEMA = "customer_id bigint, application_code string, client_id string, orphaned_since timestamp, found_at timestamp"
+SCHEMA = "customer_id bigint, application_code string, client_id string, silent_since timestamp, found_at timestamp"
 
 
 def write_for(*customers: int, run_id: str = "run") -> ResultWrite:
@@ -32,7 +32,7 @@ def rows_for(spark: SparkSession, *customers: int, each: int = 3, named: str = "
             ),
             F.lit("A").alias("application_code"),
             F.concat(F.lit(named), (F.col("id") / len(customers)).cast("int")).alias("client_id"),
-            F.current_timestamp().alias("orphaned_since"),
+            F.current_timestamp().alias("silent_since"),
             F.current_timestamp().alias("found_at"),
         )
         .to(spark.createDataFrame([], SCHEMA).schema)
@@ -163,7 +163,7 @@ def batch(client: str, customer: int = ORDINARY) -> pa.RecordBatch:
             "customer_id": pa.array([customer], pa.int64()),
             "application_code": ["A"],
             "client_id": [client],
-            "orphaned_since": pa.array([moment.as_py()], moment.type),
+            "silent_since": pa.array([moment.as_py()], moment.type),
             "found_at": pa.array([moment.as_py()], moment.type),
         }
     )

@@ -45,19 +45,19 @@ def test_filters_and_columns_are_left_to_postgresql(
     tenants.add_devices(ORDINARY, 200)
     before = datetime.now(UTC) - timedelta(days=30)
     devices = read_devices(
-        spark, database, settings, (ORDINARY, EMPTY), ["client_id", "contact_id", "orphaned_since", "platform"]
+        spark, database, settings, (ORDINARY, EMPTY), ["client_id", "contact_id", "silent_since", "platform"]
     )
 
     orphans = devices.filter(
         F.col("contact_id").isNull()
-        & (F.col("orphaned_since") < F.lit(before))
+        & (F.col("silent_since") < F.lit(before))
         & F.col("platform").isin("ios", "web")
         & (F.col("customer_id") == int(ORDINARY))
     )
 
     expected = tenants.query(
         """SELECT client_id FROM "tenant_11".devices
-        WHERE contact_id IS NULL AND orphaned_since < %s AND platform IN ('ios', 'web')""",
+        WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < %s AND platform IN ('ios', 'web')""",
         (before,),
     )
     assert sorted((row.client_id,) for row in orphans.collect()) == sorted(expected)

@@ -10,7 +10,12 @@ from tests.broker.conftest import TRANSPORTS
 from tests.streaming.rig import Rig
 
 # Waits that are sensible in production and pointless here.
-IMPATIENT = {"writer_lock_timeout_ms": 150, "broker_wait_period_ms": 50, "push_token_status_wait_ms": 50}
+IMPATIENT = {
+    "writer_lock_timeout_ms": 150,
+    "broker_wait_period_ms": 50,
+    "push_token_status_wait_ms": 50,
+    "unknown_tenant_grace_s": 0.0,
+}
 
 
 @pytest.fixture(params=list(TRANSPORTS))

@@ -94,7 +94,10 @@ ALL: Final = (
     Carried(
         topics.REPUBLISHER,
         f"Messages of `{topics.WRITER}` that may succeed later, unchanged.",
-        attributes={"retryCount": "1 to 5"},
+        attributes={
+            "retryCount": "1 to 5; waiting for an activation does not change it",
+            "firstPublishedAt": "of an event whose customer was unknown: when it was first published, in epoch ms",
+        },
     ),
     Carried(
         topics.WRITER_ERRORS,

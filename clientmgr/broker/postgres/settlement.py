@@ -1,6 +1,5 @@
 """The statements that record in the batch's transaction what became of its messages."""
 
-from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from psycopg import AsyncConnection
@@ -15,11 +14,17 @@ async def send_settlement(
     """Record the retries and the dead. The messages themselves are copied inside the database."""
     group = {"group_id": subscription.group_id, "topic_id": subscription.topic_id}
     if settlement.retries:
-        records = [record for record, _ in settlement.retries]
-        await connection.execute(QUERIES["park"], group | _places(records) | settlement.retry_columns())
+        retries = {
+            "offsets": [record.offset for record, _ in settlement.retries],
+            "attempts": [retry.attempts(record.message.attempt) for record, retry in settlement.retries],
+        }
+        await connection.execute(QUERIES["park"], group | retries | settlement.retry_columns())
     if settlement.deaths:
-        records = [record for record, _ in settlement.deaths]
-        await connection.execute(QUERIES["bury"], group | _places(records) | settlement.death_columns())
+        deaths = {
+            "offsets": [record.offset for record, _ in settlement.deaths],
+            "attempts": [record.message.attempt for record, _ in settlement.deaths],
+        }
+        await connection.execute(QUERIES["bury"], group | deaths | settlement.death_columns())
 
 
 async def send_advance(
@@ -55,10 +60,3 @@ async def send_postpone(
             "delay_s": delay_s,
         },
     )
-
-
-def _places(records: Sequence[Record]) -> dict[str, Any]:
-    return {
-        "offsets": [record.offset for record in records],
-        "attempts": [record.message.attempt for record in records],
-    }

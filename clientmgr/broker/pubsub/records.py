@@ -48,7 +48,8 @@ class Records:
             await connection.execute(
                 QUERIES["delay"],
                 self._parameters(
-                    **_columns(messages),
+                    **_columns(messages)
+                    | {"attempts": [retry.attempts(message.attempt) for message, retry in settlement.retries]},
                     **settlement.retry_columns(),
                     topic=self._topic,
                     message_ids=[message.message_id for message in messages],

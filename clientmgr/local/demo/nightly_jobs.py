@@ -31,7 +31,12 @@ from clientmgr.operations.dagster_addresses import ui_url
 
 log = get_logger(__name__)
 
-JOBS: Final = ("contact_deletion_job", "orphan_deletion_job", "dashboard_job")
+JOBS: Final = (
+    "contact_deletion_job",
+    "orphan_deletion_job",
+    "contact_deletion_reconciliation_job",
+    "dashboard_job",
+)
 """In the order of their schedules; the last one counts what the others left."""
 WITH_DEVICES: Final = (BUSY, QUIET)
 FORGOTTEN_DEVICES: Final = 12
@@ -123,7 +128,7 @@ class NightlyJobsOnce:
         for job in JOBS:
             if self._stop.is_set():
                 return
-            if job == "contact_deletion_job" and not settings.bigquery_project:
+            if job.startswith("contact_deletion") and not settings.bigquery_project:
                 log.info("nightly jobs: left out, there is no BigQuery", job=job)
                 continue
             # On a busy machine Dagster may give a run up before it has begun: let it try again.

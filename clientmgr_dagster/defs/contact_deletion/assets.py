@@ -1,6 +1,7 @@
 """`deleted_contacts` and `contact_deletion_messages`: from BigQuery, page by page, to the topic, in bulk."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import dagster as dg
@@ -12,7 +13,7 @@ from clientmgr.contact_deletions.bigquery import bounds
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
-from clientmgr_dagster.metadata import log_summary
+from clientmgr_dagster.metadata import log_summary, partition_results
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
@@ -39,14 +40,15 @@ def deleted_contacts(
     with tenants.database.connect(Role.READER) as connection:
         since = bounds(watermarks(connection, active), timedelta(hours=settings.contact_deletion_overlap_hours))
     fetch = DeletedContactsFetch(spark.spark_session, tenants.database, settings, since, context.run.run_id)
-    rows = 0
+    rows: Counter[CustomerId] = Counter()
     for page in fetch.pages():
-        rows += page.rows
-        context.log.info(f"page {page.number}: {page.rows} deleted contacts, {rows} so far")
+        rows.update(page.rows)
+        context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, active)
-    log_summary(context, "deleted_contacts", waiting, unit="contacts", rows_in_bigquery=rows)
-    return dg.MaterializeResult(metadata={"rows_in_bigquery": rows, "waiting": sum(waiting.values())})
+    log_summary(context, "deleted_contacts", waiting, unit="contacts", rows_in_bigquery=rows.total())
+    own = ((one, {"rows_in_bigquery": rows[one], "waiting": waiting.get(one, 0)}) for one in active)
+    return partition_results(context, own)
 
 
 @dg.asset(
@@ -73,4 +75,4 @@ def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: Tenant
 
     published = asyncio.run(publish())
     log_summary(context, "contact_deletion_messages", published, unit="contacts", topic=CONTACT_DELETION)
-    return dg.MaterializeResult(metadata={"messages": sum(published.values())})
+    return partition_results(context, ((one, {"messages": published.get(one, 0)}) for one in customers))

@@ -1,1 +1,1 @@
-"""Orphans: which devices have had no contact for too long, and their deletion."""
+"""Orphans: which devices without a contact fell silent, and their deletion."""

@@ -14,7 +14,8 @@ from pydantic import Field
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.operations.batch_failures import failures_of
-from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches
+from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, forget_candidates, record_searches
+from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
@@ -27,6 +28,7 @@ from clientmgr_dagster.spark.session import SparkResource
 
 CANDIDATES, DELETIONS = "orphan_candidates", "orphan_deletions"
 ACTOR = "dagster:orphan_deletions"
+LEFT_OUT: dict[str, int | str] = {"left_out": "still read from the legacy store: it has no orphans"}
 
 
 class OrphanConfig(dg.Config):
@@ -57,7 +59,10 @@ class OrphanConfig(dg.Config):
             kinds={"spark", "postgres"},
             metadata={"dagster/table_name": "clientmgr.orphan_candidates"},
             skippable=True,
-            description="Devices that have had no contact for longer than ORPHAN_THRESHOLD_DAYS.",
+            description=(
+                "Devices without a contact that gave no sign of life for longer than ORPHAN_THRESHOLD_DAYS. "
+                "Customers who are still read from the legacy store have none."
+            ),
         ),
         dg.AssetSpec(
             DELETIONS,
@@ -104,26 +109,38 @@ def _find(
     policy: OrphanPolicy,
 ) -> dict[CustomerId, str]:
     found_at = datetime.now(UTC)
-    find_orphans(
-        spark.spark_session,
-        tenants.database,
-        tenants.settings,
-        customers,
-        orphaned_before=policy.orphaned_before(found_at),
-        found_at=found_at,
-        run_id=context.run.run_id,
-    )
+    with tenants.database.connect(Role.WRITER) as connection:
+        legacy = legacy_customers(connection, policy, customers)
+        forget_candidates(connection, legacy)
+    if searched := [customer for customer in customers if customer not in legacy]:
+        find_orphans(
+            spark.spark_session,
+            tenants.database,
+            tenants.settings,
+            searched,
+            orphaned_before=policy.orphaned_before(found_at),
+            found_at=found_at,
+            run_id=context.run.run_id,
+        )
     with tenants.database.connect(Role.WRITER) as connection:
         failures = failures_of(connection, context.run.run_id, STEP)
         readable = [customer for customer in customers if customer not in failures]
         found = record_searches(connection, readable, searched_at=found_at, policy=policy, run_id=context.run.run_id)
-    log_partitions(context, CANDIDATES, ((customer, {"dagster/row_count": count}) for customer, count in found.items()))
+    log_partitions(
+        context,
+        CANDIDATES,
+        (
+            (customer, {"dagster/row_count": count} | (LEFT_OUT if customer in legacy else {}))
+            for customer, count in found.items()
+        ),
+    )
     log_summary(
         context,
         CANDIDATES,
         found,
         unit="candidates",
         tenants=len(found),
+        read_from_the_legacy_store=len(legacy),
         threshold_days=policy.threshold.total_seconds() / 86_400,
         failed=failure_table(failures),
     )
@@ -138,13 +155,22 @@ def _delete(
 ) -> dict[CustomerId, str]:
     deletion = OrphanDeletion(tenants.database, tenants.settings, policy, run_id=context.run.run_id, actor=ACTOR)
     results = deletion.run(customers)
-    log_partitions(context, DELETIONS, ((one.customer_id, _numbers(one)) for one in results if not _why(one)))
+    log_partitions(
+        context,
+        DELETIONS,
+        (
+            (one.customer_id, _numbers(one) | (LEFT_OUT if one.outcome is Outcome.LEGACY else {}))
+            for one in results
+            if not _why(one)
+        ),
+    )
     context.log_event(
         dg.AssetObservation(
             DELETIONS,
             metadata={
                 "deleted": sum(one.deleted for one in results if one.outcome is Outcome.DELETED),
                 "dry_run": policy.dry_run,
+                "read_from_the_legacy_store": sum(one.outcome is Outcome.LEGACY for one in results),
                 "results": table(
                     [{"customer": str(one.customer_id), **_numbers(one), "error": one.error} for one in results]
                 ),

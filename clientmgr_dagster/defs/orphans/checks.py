@@ -13,7 +13,7 @@ from clientmgr_dagster.resources import TenantsResource
 NO_YOUNG_CANDIDATES = dg.AssetCheckSpec(
     "no_young_candidates",
     asset="orphan_candidates",
-    description="No candidate had been without a contact for less than the threshold when it was found.",
+    description="No candidate had given a sign of life within the threshold when it was found.",
 )
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import dagster as dg
 
-from clientmgr.base.customer_ids import parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.customer_ids import parse_customer_id, quoted_schema
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.failing import permanent_errors_are_final
-from clientmgr_dagster.metadata import log_partitions
+from clientmgr_dagster.metadata import log_partitions, log_summary, partition_results
 from clientmgr_dagster.partitions import DDL_POOL
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -60,15 +60,19 @@ def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -
     if not active:
         context.log.warning("deleted meanwhile: there is no schema to bring to the newest version")
         return
-    rows = "\n".join(
-        f"| {schema_name(tenant.customer_id)} | {tenant.status} | {tenant.schema_version} "
-        f"| {devices.get(tenant.customer_id, '–')} |"
-        for tenant in found
-    )
-    yield dg.MaterializeResult(
-        metadata={
-            "schema_version": manager.head_version,
-            "migrated_now": len(results),
-            "tenants": dg.MetadataValue.md(f"| schema | status | version | devices |\n|---|---|---|---|\n{rows}"),
-        }
+    log_summary(context, context.asset_key.to_user_string(), devices, unit="devices", migrated_now=len(results))
+    migrated = {result.customer_id for result in results}
+    yield partition_results(
+        context,
+        (
+            (
+                tenant.customer_id,
+                {
+                    "schema_version": tenant.schema_version,
+                    "migrated_now": int(tenant.customer_id in migrated),
+                    "devices": devices[tenant.customer_id],
+                },
+            )
+            for tenant in active
+        ),
     )

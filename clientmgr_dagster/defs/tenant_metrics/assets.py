@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 import dagster as dg
 
 from clientmgr.base.database import Role
+from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenant_metrics.collected_metrics import append_history, largest_tenants, summary, sync_counts
 from clientmgr.tenants.registry import TenantStatus, list_tenants
@@ -38,15 +39,18 @@ def dashboard_tenant_metrics(
         if result.change is Change.FAILED:
             context.log.warning(f"customer {result.customer_id} is without a schema: {result.error}")
     collected_at = datetime.now(UTC)
+    policy = OrphanPolicy.from_settings(tenants.settings)
     with tenants.database.connect(Role.READER) as connection:
         customers = [tenant.customer_id for tenant in list_tenants(connection, TenantStatus.ACTIVE)]
+        legacy = legacy_customers(connection, policy, customers)
     collect_metrics(
         spark.spark_session,
         tenants.database,
         tenants.settings,
         customers,
         collected_at=collected_at,
-        orphaned_before=OrphanPolicy.from_settings(tenants.settings).orphaned_before(collected_at),
+        orphaned_before=policy.orphaned_before(collected_at),
+        without_orphans=legacy,
         run_id=context.run.run_id,
     )
     with tenants.database.connect(Role.READER) as connection:
@@ -59,6 +63,7 @@ def dashboard_tenant_metrics(
             "failed": everything.failed,
             "devices": everything.devices,
             "orphans": everything.orphans,
+            "read_from_the_legacy_store": len(legacy),
             "table_bytes": everything.table_bytes,
             "compared_with_dynamodb": sync.checked,
             "not_comparable_with_dynamodb": sync.failed,

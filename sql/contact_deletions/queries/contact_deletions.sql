@@ -19,9 +19,11 @@ LIMIT %(limit)s
 FOR UPDATE;
 
 -- name: mark_published
-UPDATE clientmgr.deleted_contacts AS d SET published_at = now()
+-- From here on only the hash is known.
+UPDATE clientmgr.deleted_contacts AS d SET published_at = now(), contact_id = NULL
 FROM unnest(%(contact_ids)s::bigint [], %(deleted_ats)s::timestamptz []) AS done (contact_id, deleted_at)
-WHERE d.customer_id = %(customer_id)s AND (d.contact_id, d.deleted_at) = (done.contact_id, done.deleted_at);
+WHERE d.customer_id = %(customer_id)s AND d.published_at IS NULL
+    AND (d.contact_id, d.deleted_at) = (done.contact_id, done.deleted_at);
 
 -- name: move_watermark
 -- Never ahead of now: what is deleted from now on would be behind it.
@@ -34,8 +36,18 @@ ON CONFLICT (customer_id) DO UPDATE SET
     updated_at = now();
 
 -- name: forget_published
--- What is this far behind the watermark is not read again.
+-- What is this far behind the watermark is not read again. What has no hash can't be known again.
 DELETE FROM clientmgr.deleted_contacts AS d
 USING clientmgr.contact_deletion_watermarks AS w
 WHERE d.customer_id = %(customer_id)s AND w.customer_id = d.customer_id AND d.published_at IS NOT NULL
-    AND d.deleted_at <= w.deleted_at - make_interval(secs => %(overlap_seconds)s);
+    AND (d.contact_hash IS NULL OR d.deleted_at <= w.deleted_at - make_interval(secs => %(overlap_seconds)s));
+
+-- name: forget_left_behind
+-- What killed runs left: ids of deleted contacts that a later search finds again. Long enough for any run to end.
+WITH staged AS (
+    DELETE FROM clientmgr.deleted_contacts_staged WHERE staged_at < now() - interval '12 hours'
+), unerased_staged AS (
+    DELETE FROM clientmgr.unerased_contacts_staged WHERE staged_at < now() - interval '12 hours'
+)
+
+DELETE FROM clientmgr.unerased_contacts WHERE found_at < now() - interval '12 hours';

@@ -32,7 +32,8 @@ SELECT
         SELECT count(*) FROM clientmgr.dashboard_tenant_metrics
         WHERE sync_status IN ('in sync', 'differs') AND sync_difference_share > %(sync_tolerance)s
     ),
-    (SELECT count(*) FROM (SELECT FROM clientmgr.deleted_contacts WHERE published_at IS NULL LIMIT 1000000) AS waiting);
+    (SELECT count(*) FROM (SELECT FROM clientmgr.deleted_contacts WHERE published_at IS NULL LIMIT 1000000) AS waiting),
+    (SELECT count(*) FROM clientmgr.contact_deletions_missed);
 
 -- name: last_audit_verification
 SELECT findings FROM clientmgr.audit_verifications ORDER BY verified_at DESC, id DESC LIMIT 1;

@@ -28,6 +28,9 @@ USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS done (a
 WHERE c.customer_id = %(customer_id)s
     AND (c.application_code, c.client_id) = (done.application_code, done.client_id);
 
+-- name: forget_all_candidates
+DELETE FROM clientmgr.orphan_candidates WHERE customer_id = ANY(%(customers)s::bigint []);
+
 -- name: record_result
 INSERT INTO clientmgr.orphan_deletion_results
     (run_id, customer_id, outcome, devices, candidates, deleted, spared, attempts, error)
@@ -51,5 +54,5 @@ ON CONFLICT (run_id, customer_id) DO UPDATE SET
 SELECT c.customer_id, count(*)
 FROM clientmgr.orphan_candidates AS c
 JOIN clientmgr.orphan_searches AS s USING (customer_id)
-WHERE c.orphaned_since > c.found_at - make_interval(secs => s.threshold_days * 86400)
+WHERE c.silent_since > c.found_at - make_interval(secs => s.threshold_days * 86400)
 GROUP BY c.customer_id ORDER BY c.customer_id;

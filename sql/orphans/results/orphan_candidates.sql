@@ -7,8 +7,8 @@ SELECT count(*) FROM clientmgr.orphan_candidates_staged WHERE attempt_id = ANY(%
 DELETE FROM clientmgr.orphan_candidates WHERE customer_id = ANY(%(customers)s::bigint []);
 
 -- name: move
-INSERT INTO clientmgr.orphan_candidates (customer_id, application_code, client_id, orphaned_since, found_at)
-SELECT s.customer_id, s.application_code, s.client_id, s.orphaned_since, s.found_at
+INSERT INTO clientmgr.orphan_candidates (customer_id, application_code, client_id, silent_since, found_at)
+SELECT s.customer_id, s.application_code, s.client_id, s.silent_since, s.found_at
 FROM clientmgr.orphan_candidates_staged AS s
 WHERE s.attempt_id = ANY(%(attempts)s::text []) AND s.customer_id = ANY(%(customers)s::bigint [])
     -- One that was deleted meanwhile must not come back.

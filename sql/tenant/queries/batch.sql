@@ -1,5 +1,5 @@
 -- What batch work asks of a tenant as a whole. Sent to the data by Spark's tasks (clientmgr_dagster/spark/tenant_source.py);
--- only the answers travel. :info_pairs come from the registry of device fields: clientmgr/devices/queries.py.
+-- only the answers travel. :info_pairs and :silent_since are stated in clientmgr/devices/queries.py.
 
 -- name: dashboard_metrics
 -- The table is read once, grouped; what is asked for besides comes from the groups and from the index on contacts.
@@ -14,13 +14,11 @@ WITH grouped AS MATERIALIZED (
         count(*) FILTER (WHERE push_token_status = 'invalid') AS tokens_invalid,
         count(*) FILTER (WHERE push_token_status = 'superseded') AS tokens_superseded,
         count(contact_id) AS linked_devices,
-        count(*) FILTER (
-            WHERE contact_id IS NULL AND orphaned_since < %(orphaned_before)s::timestamptz
-        ) AS orphans,
+        count(*) FILTER (WHERE :silent_since < %(orphaned_before)s::timestamptz) AS orphans,
         count(*) FILTER (WHERE created_at > %(collected_at)s::timestamptz - interval '24 hours') AS created_24h,
         count(*) FILTER (WHERE created_at > %(collected_at)s::timestamptz - interval '7 days') AS created_7d,
         max(updated_at) AS last_write_at
-    FROM :"schema".devices
+    FROM :"schema".devices AS d
     GROUP BY 1, 2
 )
 
@@ -81,3 +79,7 @@ FROM (
     LIMIT %(size)s
 ) AS chosen
 JOIN :"schema".devices AS d USING (application_code, client_id);
+
+-- name: linked_contacts
+-- The contacts that have devices, each once: from the index on contacts, without the table.
+SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL;

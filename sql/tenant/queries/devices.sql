@@ -155,12 +155,7 @@ SELECT
     n.push_token_hash, n.push_token_status, n.push_token_version, n.push_token_status_version, n.web_push,
     n.last_seen_version, n.info_versions, :info_columns, n.provider,
     to_timestamp(n.last_seen_version / 1000.0),
-    -- Since it was unlinked, or, for one that never had a contact, since we first saw it.
-    CASE
-        WHEN n.contact_id IS NOT NULL THEN NULL
-        WHEN n.contact_version > 0 THEN to_timestamp(n.contact_version / 1000.0)
-        ELSE now()
-    END
+    n.orphaned_since
 FROM json_populate_recordset(CAST(NULL AS :"schema".devices), %(rows)s) AS n
 ORDER BY n.application_code, n.client_id
 ON CONFLICT (application_code, client_id) DO UPDATE SET
@@ -179,11 +174,7 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
     :info_assignments,
     provider = excluded.provider,
     last_seen_at = excluded.last_seen_at,
-    orphaned_since = CASE
-        WHEN excluded.contact_id IS NULL AND excluded.contact_version = 0
-            THEN coalesce(d.orphaned_since, excluded.orphaned_since)
-        ELSE excluded.orphaned_since
-    END,
+    orphaned_since = excluded.orphaned_since,
     updated_at = now();
 
 -- name: delete_devices

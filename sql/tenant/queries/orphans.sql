@@ -1,11 +1,14 @@
+-- An orphan is a device that is silent since before a moment. What that means is stated once, as :silent_since in
+-- clientmgr/devices/queries.py: who searches, who looks again and who counts use the same expression.
+
 -- name: delete_orphans
--- Looks again at each: one that has a contact by now, or had one meanwhile, is spared. The tombstone stands at the last
+-- Looks again at each: one that has a contact by now, or gave a sign of life meanwhile, is spared. The tombstone stands at the last
 -- that was heard of the device, so that late news can't bring it back and a new life can.
 WITH gone AS (
     DELETE FROM :"schema".devices AS d
     USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS candidate (application_code, client_id)
     WHERE (d.application_code, d.client_id) = (candidate.application_code, candidate.client_id)
-        AND d.contact_id IS NULL AND d.orphaned_since < %(orphaned_before)s
+        AND :silent_since < %(orphaned_before)s
     RETURNING d.device_hash, d.last_seen_version
 ),
 
@@ -23,7 +26,7 @@ SELECT count(*) FROM gone;
 SELECT count(*)
 FROM clientmgr.orphan_candidates AS c
 JOIN :"schema".devices AS d USING (application_code, client_id)
-WHERE c.customer_id = %(customer_id)s AND d.contact_id IS NULL AND d.orphaned_since < %(orphaned_before)s;
+WHERE c.customer_id = %(customer_id)s AND :silent_since < %(orphaned_before)s;
 
 -- name: count_devices
 SELECT count(*) FROM :"schema".devices;
