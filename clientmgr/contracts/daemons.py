@@ -53,7 +53,7 @@ TRANSPORT_SETTINGS: Final = (
 
 _ON_MESSAGES = ("BROKER_MAX_ATTEMPTS", "BROKER_WAIT_PERIOD_MS")
 _ON_TENANTS = ("WRITER_LOCK_TIMEOUT_MS", "UNKNOWN_TENANT_GRACE_S")
-_ON_EVENTS = ("WRITER_BATCH_SIZE", *_ON_TENANTS)
+_ON_EVENTS = ("WRITER_BATCH_SIZE", "AUDIT_HASH_KEY", *_ON_TENANTS)
 _ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID")
 _ON_DYNAMODB = (
     "DYNAMODB_ENDPOINT",
@@ -105,7 +105,7 @@ _CONSUMING = tuple(
         "BATCH_FAILURES",
         "BATCH_MESSAGES",
         "HANDLING_SECONDS",
-    )  # fmt: skip
+    )
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
@@ -220,6 +220,7 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "PUSH_TOKEN_STATUS_BATCH_SIZE",
             "PUSH_TOKEN_STATUS_WAIT_MS",
+            "AUDIT_HASH_KEY",
             *_ON_TENANTS,
             *_ON_MESSAGES,
         ),
@@ -292,6 +293,7 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             "FLIPPER_REFRESH_MS",
+            "AUDIT_HASH_KEY",
             "DEVICE_MAPPER_BATCHES",
             "DEVICE_MAPPER_MESSAGES",
             "DEVICE_MAPPER_POSTGRES_BATCHES",
