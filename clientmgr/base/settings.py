@@ -96,6 +96,24 @@ class Settings(BaseSettings):
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
     )
 
+    # Erasure
+    erasure_hours: float = Field(
+        24.0,
+        gt=0,
+        description="Within so many hours of a deletion nothing but keyed hashes is left of what was deleted.",
+    )
+    erasure_sweep_minutes: float = Field(
+        0.0, ge=0, description="How often the sweep runs that sees to it. 0: a quarter of ERASURE_HOURS."
+    )
+    tombstone_days: float = Field(
+        45.0,
+        ge=31,
+        description="How long hashes of what was deleted are kept. It must be longer than any transport keeps events.",
+    )
+    push_token_verdict_days: float = Field(
+        90.0, gt=0, description="How long a provider's verdict on a push token is kept."
+    )
+
     # Dagster
     dagster_host: str = Field("127.0.0.1", description="Address of the Dagster UI.")
     dagster_port: Port = Field(3000, description="Port of the Dagster UI. 0: a free one.")

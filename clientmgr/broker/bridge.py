@@ -32,6 +32,7 @@ from clientmgr.broker.postgres.topic_administration import ensure_topic
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
+from clientmgr.broker.settling import passes_erased
 
 log = get_logger(__name__)
 
@@ -183,7 +184,8 @@ class _Copy:
             for delivery in deliveries:
                 if delivery.message.message_id in new:
                     new.discard(delivery.message.message_id)
-                    messages.append(_message(delivery))
+                    if not passes_erased(delivery.message.attributes, delivery.message.data):
+                        messages.append(_message(delivery))
             if messages:
                 await append_transactions(
                     connection, self._topic, [(message,) for message in messages], cut_off_ms=self._cut_off_ms

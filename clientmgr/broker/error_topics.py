@@ -15,6 +15,7 @@ from clientmgr.audit.log import AuditEntry, AuditLogger, chain_of
 from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.broker.erased import is_erased
 from clientmgr.broker.interface import FIRST_PUBLISHED_AT, Message
 from clientmgr.broker.postgres.publish import append
 from clientmgr.contracts import topics
@@ -131,6 +132,7 @@ async def replay_errors(
                     {name: value for name, value in one.attributes.items() if name not in ERROR_ATTRIBUTES},
                 )
                 for one in reversed(found)
+                if not is_erased(one.attributes, one.data)
             ]
             # Last: from here on everyone else who publishes to the topic waits for us.
             await append(connection, target, again, cut_off_ms=settings.broker_publish_timeout_ms or None)

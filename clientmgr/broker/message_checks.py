@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.broker.erased import ERASED_ATTRIBUTE
 from clientmgr.broker.interface import Message, check_publishable
 
 # Pub/Sub's rule, so that a topic can move from one transport to the other.
@@ -20,6 +21,8 @@ def check_name(what: str, name: str) -> None:
 def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
     """Refuse what either transport refuses, and what a text column can't hold."""
     check_publishable(topic, message, max_bytes, encoded_here=encoded_here)
+    if ERASED_ATTRIBUTE in message.attributes:
+        raise InvalidInputError("attributes", f"any name but {ERASED_ATTRIBUTE}, which is ours", ERASED_ATTRIBUTE)
     for field, value in (("tenant", message.tenant), ("key", message.key)):
         if not value or (value.isascii() and value.isalnum() and len(value) <= MAX_KEY_BYTES):
             continue  # nearly all: customer and contact ids

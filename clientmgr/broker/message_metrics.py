@@ -14,6 +14,9 @@ PUT_OFF: Final = Counter(
     ["topic", "subscription"],
 )
 DEAD: Final = Counter("clientmgr_messages_dead_total", "Messages set aside for good.", ["topic", "subscription"])
+ERASED_PASSED: Final = Counter(
+    "clientmgr_messages_erased_passed_total", "Erased messages that a reader passed instead of handling them."
+)
 BATCH_FAILURES: Final = Counter(
     "clientmgr_batch_failures_total", "Batches whose handler failed.", ["topic", "subscription", "kind"]
 )

@@ -53,7 +53,7 @@ TRANSPORT_SETTINGS: Final = (
 
 _ON_MESSAGES = ("BROKER_MAX_ATTEMPTS", "BROKER_WAIT_PERIOD_MS")
 _ON_TENANTS = ("WRITER_LOCK_TIMEOUT_MS", "UNKNOWN_TENANT_GRACE_S")
-_ON_EVENTS = ("WRITER_BATCH_SIZE", *_ON_TENANTS)
+_ON_EVENTS = ("WRITER_BATCH_SIZE", "AUDIT_HASH_KEY", *_ON_TENANTS)
 _ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID")
 _ON_DYNAMODB = (
     "DYNAMODB_ENDPOINT",
@@ -96,7 +96,16 @@ _WRITING_POSITIONS = (
 _BROKER_METRICS = "clientmgr.broker.message_metrics"
 _CONSUMING = tuple(
     f"{_BROKER_METRICS}:{name}"
-    for name in ("CONSUMED", "RETRIED", "PUT_OFF", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
+    for name in (
+        "CONSUMED",
+        "RETRIED",
+        "PUT_OFF",
+        "DEAD",
+        "ERASED_PASSED",
+        "BATCH_FAILURES",
+        "BATCH_MESSAGES",
+        "HANDLING_SECONDS",
+    )
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
@@ -137,7 +146,7 @@ def device_mapper_process(of: topics.DeviceMapperTopics) -> Process:
 ALL: tuple[DaemonEntry, ...] = (
     DaemonEntry(
         "pubsub-gateway",
-        "Google's Pub/Sub protocol on our log; retention; the metrics of the whole",
+        "Google's Pub/Sub protocol on our log; retention; erasure; the metrics of the whole",
         modules=("clientmgr.broker.gateway.server", "clientmgr.operations.maintenance"),
         usage="clientmgr pubsub-gateway",
         # Whoever starts it says where it listens: a line of its own would be a stray one.
@@ -154,12 +163,17 @@ ALL: tuple[DaemonEntry, ...] = (
             "BROKER_PUBLISH_TIMEOUT_MS",
             "BROKER_WAIT_PERIOD_MS",
             "SYNC_TOLERANCE",
+            "AUDIT_HASH_KEY",
+            "ERASURE_HOURS",
+            "ERASURE_SWEEP_MINUTES",
+            "TOMBSTONE_DAYS",
+            "PUSH_TOKEN_VERDICT_DAYS",
         ),
         metrics=(*_PUBLISHING, *_SUBSCRIPTIONS, "clientmgr.operations.system_metrics"),
         listens=Listening("PUBSUB_GATEWAY_HOST", "PUBSUB_GATEWAY_PORT", "grpc"),
         deployment=Deployment(
             2,
-            "It also looks after retention and the metrics of the whole: keep one, also where nobody speaks Pub/Sub.",
+            "It also sees to retention, erasure and the metrics of the whole: keep one, even if nobody speaks Pub/Sub.",
             memory_limit="1Gi",
         ),
     ),
@@ -206,6 +220,7 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "PUSH_TOKEN_STATUS_BATCH_SIZE",
             "PUSH_TOKEN_STATUS_WAIT_MS",
+            "AUDIT_HASH_KEY",
             *_ON_TENANTS,
             *_ON_MESSAGES,
         ),
@@ -278,6 +293,7 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             "FLIPPER_REFRESH_MS",
+            "AUDIT_HASH_KEY",
             "DEVICE_MAPPER_BATCHES",
             "DEVICE_MAPPER_MESSAGES",
             "DEVICE_MAPPER_POSTGRES_BATCHES",

@@ -6,6 +6,7 @@ from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.batcher import Batcher
+from clientmgr.broker.erased import ERASED_ATTRIBUTE
 from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.protos import Proto
@@ -90,6 +91,8 @@ def _message(proto: Proto) -> Message:
             raise invalid(f"Attribute names have 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes without NUL: {name[:60]!r}.")
         if name.startswith("goog"):
             raise invalid(f"Attribute names must not begin with goog: {name[:60]!r}.")
+        if name == ERASED_ATTRIBUTE:
+            raise invalid(f"Attribute {name} is set by us alone, on messages that were erased.")
         if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES or "\0" in value:
             raise invalid(f"Attribute {name!r} has more than {MAX_ATTRIBUTE_VALUE_BYTES} bytes, or a NUL.")
     if len(proto.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES or "\0" in proto.ordering_key:

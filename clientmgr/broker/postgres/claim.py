@@ -17,6 +17,7 @@ from psycopg.sql import Literal
 
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import ReceivedMessage
+from clientmgr.broker.settling import passes_erased
 
 QUERIES = named_queries("broker/queries/consume.sql")
 
@@ -51,10 +52,10 @@ class Claim:
     first_offset: int
     """Where the group stood."""
     last_offset: int
-    """The last offset looked at. If `records` is empty, there were only other groups' retries to pass."""
+    """The last offset looked at. No `records`: there were only other groups' retries or erased messages."""
     records: Sequence[Record]
     rows: int = 0
-    """How many messages were looked at: `records`, and other groups' retries."""
+    """How many messages were looked at: `records`, and what is passed."""
     more_elsewhere: bool = False
     """Whether another partition, which nobody in this process has in hand, has something to read as well."""
 
@@ -138,6 +139,6 @@ async def read_claim(cursor: AsyncCursor[tuple[Any, ...]], topic: str) -> Claim 
             ),
         )
         for _, _, offset, tx_last, message_id, tenant, key, data, attributes, attempt, failures, published, _ in rows
-        if data is not None
+        if data is not None and not (attributes and passes_erased(attributes, data))
     ]
     return Claim(partition_id, first_offset, rows[-1][2], records, len(rows), more_elsewhere=rows[-1][-1])

@@ -16,7 +16,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.broker.settling import as_text
+from clientmgr.broker.settling import as_text, passes_erased
 
 
 class CursorReader:
@@ -41,8 +41,13 @@ class CursorReader:
         """Up to `limit` messages after `cursor`, an offset; None: from the oldest that is kept."""
         after = _offset(cursor)
         topic_id = self._topic_id()
-        self._open.execute(QUERIES["pass_cursor"], {"group_id": self._topic, "topic_id": topic_id, "cursor": after})
-        return read_from(self._open, self._topic, after, limit, group_id=self._topic)
+        while True:
+            self._open.execute(QUERIES["pass_cursor"], {"group_id": self._topic, "topic_id": topic_id, "cursor": after})
+            found = read_from(self._open, self._topic, after, limit, group_id=self._topic)
+            messages = [one for one in found if not passes_erased(one.attributes, one.data)]
+            if messages or not found:
+                return messages
+            after = found[-1].c_offset  # all of them erased: nobody needs to store a cursor behind them
 
     def bury(self, message: LoggedMessage, error: Exception) -> None:
         """Set a message aside where `clientmgr dlq` shows it. Doing so twice changes only the time."""

@@ -34,6 +34,7 @@ from clientmgr.broker.settling import (
     Settlement,
     TransactionEndedError,
     call_handler,
+    passes_erased,
     pause_after_failure_s,
 )
 
@@ -83,6 +84,11 @@ class Handling:
         """Handle what a pull brought. Whatever happens, each message is acknowledged, given back or left to expire."""
         started = time.monotonic()
         deliveries = wire.once_each(deliveries)
+        if erased := [one for one in deliveries if passes_erased(one.message.attributes, one.message.data)]:
+            await self._acknowledge(erased)
+            deliveries = [one for one in deliveries if one not in erased]
+        if not deliveries:
+            return
         keeping = asyncio.create_task(self._keep_leases(_ack_ids(deliveries)))
         try:
             messages = [delivery.message for delivery in deliveries]

@@ -11,7 +11,7 @@ from psycopg.rows import tuple_row
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import ReceivedMessage, Retry
 from clientmgr.broker.pubsub.wire import storable
-from clientmgr.broker.settling import Settlement
+from clientmgr.broker.settling import Settlement, passes_erased
 
 QUERIES = named_queries("gateway/queries/transport.sql")
 _LARGEST_NUMBER = 2**63 - 1
@@ -72,14 +72,16 @@ class Records:
         async with connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(QUERIES["take_due"], self._parameters(limit=limit))
             rows = await cursor.fetchall()
-        return [self._message(row) for row in rows]
+        messages = [self._message(row) for row in rows]
+        return [one for one in messages if not passes_erased(one.attributes, one.data)]
 
     async def take(self, connection: AsyncConnection[Any], message_id: str) -> ReceivedMessage | None:
-        """One waiting retry, due or not. None: it is gone, or in other hands."""
+        """One waiting retry, due or not. None: it is gone, erased, or in other hands."""
         async with connection.cursor(row_factory=tuple_row) as cursor:
             await cursor.execute(QUERIES["take"], self._parameters(message_id=message_id))
             row = await cursor.fetchone()
-        return None if row is None else self._message(row)
+        message = None if row is None else self._message(row)
+        return None if message is None or passes_erased(message.attributes, message.data) else message
 
     async def put_back(self, connection: AsyncConnection[Any], message: ReceivedMessage, delay_s: float) -> None:
         await self.settle(connection, Settlement(retries=[(message, Retry(delay_s))]))

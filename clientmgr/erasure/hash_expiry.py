@@ -1,0 +1,57 @@
+"""Deletes the keyed hashes of what was deleted, once no transport can bring its events back (TOMBSTONE_DAYS)."""
+
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Final
+
+from psycopg import Connection
+
+from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.portions import portions
+from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
+from clientmgr.erasure.deletions import GONE_MEANWHILE, TENANTS_A_CONNECTION, tenants_with_hashes
+
+QUERIES = named_queries("erasure/queries/hash_expiry.sql")
+
+ROWS_A_TRANSACTION: Final = 5000
+
+STEPS: Final = (
+    "device_tombstones",
+    "contact_tombstones",
+    "links_of_gone_devices",
+    "repeated_links",
+    "claims_of_gone_devices",
+    "merges",
+    "verdicts",
+)
+"""In this order: links and claims stay as long as their device's tombstone does, and merges as long as their links."""
+
+
+def expire(connect: Callable[[], Connection[Any]], settings: Settings) -> Iterator[int]:
+    """How many rows went, by transaction."""
+    parameters = {
+        "keep": timedelta(days=settings.tombstone_days),
+        "keep_verdicts": timedelta(days=settings.push_token_verdict_days),
+        "most": ROWS_A_TRANSACTION,
+    }
+    with connect() as connection:
+        tenants = tenants_with_hashes(connection)
+    for portion in portions(tenants, TENANTS_A_CONNECTION):
+        with connect() as connection:
+            for customer in portion:
+                yield from _expire_tenant(connection, customer, parameters)
+
+
+def _expire_tenant(connection: Connection[Any], customer: CustomerId, parameters: dict[str, Any]) -> Iterator[int]:
+    for step in STEPS:
+        statement = in_schema(QUERIES[step], customer).encode()
+        while True:
+            try:
+                deleted = connection.execute(statement, parameters, prepare=False).rowcount
+            except GONE_MEANWHILE:
+                return  # its account is being deleted
+            if deleted:
+                yield deleted
+            if deleted < ROWS_A_TRANSACTION:
+                break
