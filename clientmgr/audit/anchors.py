@@ -60,7 +60,8 @@ class _Signed(msgspec.Struct, frozen=True):
     signature: str = ""
 
 
-_encode = msgspec.json.Encoder(order="deterministic").encode
+# Members in the order above, heads as they come: what is decoded is encoded to the same bytes again.
+_encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(_Signed).decode
 
 
@@ -73,7 +74,7 @@ def signed(anchor: Anchor, logger: AuditLogger) -> bytes:
         key=logger.key_id,
         chains=len(anchor.heads),
         rows=sum(head.seq for head in anchor.heads.values()),
-        heads={chain: (head.seq, head.hash) for chain, head in anchor.heads.items()},
+        heads={chain: (head.seq, head.hash) for chain, head in sorted(anchor.heads.items())},
         reason=anchor.reason,
     )
     return _encode(msgspec.structs.replace(unsigned, signature=logger.signature(_PURPOSE, _encode(unsigned))))

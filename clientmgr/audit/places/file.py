@@ -121,8 +121,9 @@ def _number_of(line: bytes) -> int:
 
 
 def _write_all(descriptor: int, data: bytes) -> None:
-    while data:
-        data = data[os.write(descriptor, data) :]
+    left = memoryview(data)
+    while left:
+        left = left[os.write(descriptor, left) :]
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
