@@ -31,7 +31,7 @@ def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResour
         record(connection, verdict)
     for finding in verdict.first:
         context.log.error(f"audit log of customer {finding.customer_id}, row {finding.seq}: {finding.problem}")
-    shown = table([asdict(finding) for finding in verdict.first])
+    shown = table([{**asdict(finding), "kind": finding.kind.value} for finding in verdict.first])
     return dg.MaterializeResult(
         metadata={
             "findings": verdict.findings,
