@@ -114,7 +114,7 @@ def _anchor(
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
         rows = connection.execute(_QUERIES["heads"], {"customer_id": None}).fetchall()
         heads = {chain: head_of(seq, bytes(row_hash)) for chain, seq, row_hash in rows}
-        announced = announced_places(connection) if any(_is_young(last) for last in lasts) else set()
+        announced = announced_places(connection)
         obstacles = list(_obstacles(connection, logger, lasts, heads, announced, accepted=accept is not None))
     if obstacles:
         raise NotAnchoredError(obstacles)
@@ -122,7 +122,7 @@ def _anchor(
     new_places = [
         result.place
         for last, result in zip(lasts, written, strict=True)
-        if _is_young(last) and result.is_kept and result.place not in announced
+        if last.state is not PlaceState.WRITE_ONLY and result.is_kept and result.place not in announced
     ]
     return written, new_places
 
@@ -159,10 +159,6 @@ def _read(place: AnchorPlace, logger: AuditLogger) -> LastAnchor:
         return LastAnchor(place.name, PlaceState.UNAVAILABLE, problem=str(error))
     except AnchorForgedError as error:
         return LastAnchor(place.name, PlaceState.FORGED, problem=f"{place.name}: {error}")
-
-
-def _is_young(last: LastAnchor) -> bool:
-    return last.state is PlaceState.EMPTY or (last.anchor is not None and last.anchor.number == 1)
 
 
 def _obstacles(

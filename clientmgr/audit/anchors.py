@@ -110,7 +110,7 @@ def departures(
         end = ends.get(chain, 0)
         if end == 0:
             yield chain, 1, f"the whole chain is gone; it had {head.seq} rows when it was anchored"
-        elif end < head.seq:
+        elif end < head.seq - 1:
             yield chain, end + 1, f"rows {end + 1} to {head.seq} are gone; they were there when the chain was anchored"
         elif chain not in at_anchored:
             yield chain, head.seq, "the row is gone; it was there when the chain was anchored"
