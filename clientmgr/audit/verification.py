@@ -150,6 +150,8 @@ def verify(
     examined.chains = len(seen.keys() | ends.keys())
     for (unaudited,) in connection.execute(_QUERIES["tenants_without_chain"], parameters):
         yield Finding(unaudited, 1, "the whole chain is missing; a registered tenant always has one")
+    for (unaudited,) in connection.execute(_QUERIES["schemas_without_chain"], parameters):
+        yield Finding(unaudited, 1, "the whole chain is missing, and the registry's row; the tenant's schema is there")
     if customer_id in (None, PLATFORM) and PLATFORM not in seen and PLATFORM not in ends:
         yield Finding(PLATFORM, 1, "the platform's chain is missing; every migrated database has one")
     yield from _not_continued(connection, last_anchors, seen, customer_id)

@@ -107,7 +107,10 @@ class Settings(BaseSettings):
         "Empty: a file in DATA_DIR.",
     )
     audit_anchor_minutes: float = Field(
-        5.0, gt=0, description="How often the ends of the audit log are copied to AUDIT_ANCHORS."
+        1.0,
+        gt=0,
+        description="How often the ends of the audit log are copied to AUDIT_ANCHORS. "
+        "What is cut off before it was copied stays unseen.",
     )
 
     # Dagster

@@ -189,6 +189,15 @@ def test_verify_finds_a_registered_tenant_whose_whole_chain_is_gone(
     assert [finding.customer_id for finding in findings(database)] == [9]
 
 
+def test_verify_finds_a_schema_whose_chain_and_registry_row_are_gone(
+    database: Database, tamper: Callable[..., object]
+) -> None:
+    tamper("CREATE SCHEMA tenant_9")
+    tamper("CREATE SCHEMA tenant_09")  # no tenant's
+    assert [finding.customer_id for finding in findings(database)] == [9]
+    assert findings(database, 8) == []
+
+
 def test_rows_written_with_another_key_are_named_as_such(database: Database, three_rows: None) -> None:
     append(database, entry(), logger=AuditLogger(b"another key"))
 

@@ -246,6 +246,10 @@ MANIPULATIONS: dict[str, tuple[Callable[[Log], None], str]] = {
         changed("ALTER TABLE clientmgr.audit_log OWNER TO clientmgr_ddl"),
         "audit_log belongs to clientmgr_ddl",
     ),
+    "a check refuses rows of one kind": (
+        changed("ALTER TABLE clientmgr.audit_log ADD CONSTRAINT no CHECK (action <> 'contact.delete') NOT VALID"),
+        "audit_log has a check that is not ours: no",
+    ),
     "the anchors are edited": (anchors_edited, "not signed by us"),
     "the anchors are removed": (lambda log: log.file.unlink(), "are gone; the log says that there were some"),
     "the anchors are removed with the rows that tell of them": (anchors_and_what_tells_of_them_removed, "row changed"),
@@ -305,6 +309,29 @@ def test_it_is_found_when(log: Log, what: str) -> None:
     verdict = log.verify()
     assert verdict.state == "damaged"
     assert [finding for finding in verdict.first if expected in finding.problem], verdict.first
+
+
+@pytest.mark.parametrize(
+    ("give", "take", "expected"),
+    [
+        ("GRANT postgres TO clientmgr_writer", "REVOKE postgres FROM clientmgr_writer", "is a member of the owner"),
+        ("ALTER ROLE clientmgr_ddl SUPERUSER", "ALTER ROLE clientmgr_ddl NOSUPERUSER", "is a superuser"),
+        (
+            "GRANT pg_write_all_data TO clientmgr_reader",
+            "REVOKE pg_write_all_data FROM clientmgr_reader",
+            "may write all tables",
+        ),
+    ],
+    ids=["the owner's member", "a superuser", "a writer of everything"],
+)
+def test_it_is_found_when_a_role_is_made(log: Log, give: str, take: str, expected: str) -> None:
+    log.as_owner(give)
+    try:
+        problems = [finding.problem for finding in log.verify().first]
+    finally:
+        log.as_owner(take)  # roles are the whole server's
+    assert [problem for problem in problems if expected in problem], problems
+    assert log.verify().state == "intact"
 
 
 def test_a_manipulated_log_is_never_anchored(log: Log) -> None:

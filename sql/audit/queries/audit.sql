@@ -26,6 +26,18 @@ WHERE (t.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NUL
     AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = t.customer_id)
 ORDER BY t.customer_id;
 
+-- name: schemas_without_chain
+-- A schema is made in one transaction with its audit row.
+SELECT s.customer_id
+FROM (
+    SELECT substring(n.nspname FROM '^tenant_([1-9][0-9]{0,17})$')::bigint AS customer_id FROM pg_namespace AS n
+) AS s
+WHERE (s.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
+    AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = s.customer_id)
+    AND NOT EXISTS (SELECT FROM clientmgr.tenants AS t WHERE t.customer_id = s.customer_id)
+    AND s.customer_id IS NOT NULL
+ORDER BY s.customer_id;
+
 -- name: read_oldest_first
 SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
     previous_hash, hash

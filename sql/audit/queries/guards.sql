@@ -27,6 +27,10 @@ UNION ALL
 SELECT 'foreign key', f.conname::text, f.conrelid::regclass::text FROM pg_constraint AS f
 WHERE f.contype = 'f' AND f.conrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass [])
 UNION ALL
+SELECT 'check', f.conname::text, f.conrelid::regclass::text FROM pg_constraint AS f
+WHERE f.contype = 'c' AND f.conname <> 'audit_log_customer_id_check'
+    AND f.conrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass [])
+UNION ALL
 SELECT 'generated column', a.attname::text, a.attrelid::regclass::text FROM pg_attribute AS a
 WHERE a.attrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass []) AND a.attgenerated <> '';
 
