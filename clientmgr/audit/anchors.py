@@ -7,7 +7,7 @@ last anchor has lost nothing that was written before it, whoever owns the databa
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -121,9 +121,3 @@ def departures(
 def differs(last: Anchor | None, heads: Mapping[int, Head]) -> bool:
     """Whether there is something to anchor."""
     return last is None or dict(last.heads) != dict(heads)
-
-
-def describe(anchor: Anchor) -> dict[str, Any]:
-    """For people and programs that ask what a place holds."""
-    rows = sum(head.seq for head in anchor.heads.values())
-    return {"number": anchor.number, "at": anchor.at, "chains": len(anchor.heads), "rows": rows}
