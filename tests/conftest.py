@@ -9,6 +9,7 @@ import pytest
 from xdist.remote import Producer  # type: ignore[import-untyped]  # it ships no types
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database, Role
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
@@ -95,7 +96,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture(scope="session")
 def _template(postgres_server: EmbeddedPostgres) -> str:
     _create_database(postgres_server, TEMPLATE)
-    migrate_database(Database(postgres_server.url(TEMPLATE)))
+    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(b"test-key"))
     return TEMPLATE
 
 

@@ -1,7 +1,8 @@
 """The append-only audit log: who asked for what, of which customer, and what came of it.
 
 Rows are chained per customer by an HMAC, so that `audit_verification` finds a changed, removed or inserted row even
-when whoever did it owns the database. Contact ids are kept only as keyed hashes.
+when whoever did it owns the database. What only a copy kept elsewhere can show is the matter of `anchoring`. Contact
+ids are kept only as keyed hashes.
 """
 
 import functools
@@ -17,7 +18,7 @@ from psycopg import AsyncConnection, Connection
 
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.base.customer_ids import parse_customer_id
-from clientmgr.base.errors import InvalidInputError, SettingsError
+from clientmgr.base.errors import ClientManagerError, InvalidInputError, SettingsError
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 
@@ -27,6 +28,10 @@ PLATFORM = 0
 Detail = str | int | bool | None
 
 _QUERIES = named_queries("audit/queries/audit.sql")
+
+
+class AuditNotWrittenError(ClientManagerError):
+    """The database took rows of the audit log and did not keep them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +107,22 @@ class AuditLogger:
         """Append in the caller's transaction. The customers' chains stay locked until it ends."""
         locked = connection.execute(_QUERIES["lock_chains"], {"chains": _chains_in_lock_order(entries)})
         heads = {customer_id: (seq, last_hash) for customer_id, seq, last_hash in locked}
-        connection.execute(_QUERIES["append"], self._columns(entries, heads))
+        _all_kept(connection.execute(_QUERIES["append"], self._columns(entries, heads)).rowcount, entries)
 
     async def append_async(self, connection: AsyncConnection[Any], entries: Sequence[AuditEntry]) -> None:
         """`append` for those who must not block."""
         locked = await connection.execute(_QUERIES["lock_chains"], {"chains": _chains_in_lock_order(entries)})
         heads = {customer_id: (seq, last_hash) async for customer_id, seq, last_hash in locked}
-        await connection.execute(_QUERIES["append"], self._columns(entries, heads))
+        appended = await connection.execute(_QUERIES["append"], self._columns(entries, heads))
+        _all_kept(appended.rowcount, entries)
 
     def is_authentic(self, record: AuditRecord) -> bool:
         """Whether the row is as we wrote it. Only meaningful for rows written with our key."""
         return hmac.compare_digest(self._chain_hash(record), record.hash)
+
+    def signature(self, purpose: str, data: bytes) -> str:
+        """What proves that a holder of the key wrote `data`. Those of one purpose are of no use for another."""
+        return hmac.digest(self._hmac(f"signature:{purpose}".encode()), data, "sha256").hex()
 
     def _columns(self, entries: Sequence[AuditEntry], heads: Mapping[int, tuple[int, bytes]]) -> dict[str, Any]:
         ends = dict(heads)
@@ -206,6 +216,15 @@ def chain_length(connection: Connection[Any], customer_id: int) -> int:
     """How many rows a chain has, by the record of its end."""
     row = connection.execute(_QUERIES["chain_length"], {"customer_id": customer_id}).fetchone()
     return 0 if row is None else int(row[0])
+
+
+def _all_kept(kept: int, entries: Sequence[AuditEntry]) -> None:
+    # A trigger or a rule that somebody put on the table can make an INSERT succeed and keep nothing.
+    if kept != len(entries):
+        raise AuditNotWrittenError(
+            f"the database kept {max(kept, 0)} of {len(entries)} rows of the audit log; nothing was done. "
+            "Somebody may have put a trigger or a rule on clientmgr.audit_log: see `clientmgr audit verify`"
+        )
 
 
 def _chains_in_lock_order(entries: Sequence[AuditEntry]) -> list[int]:

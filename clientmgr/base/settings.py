@@ -43,10 +43,20 @@ def _origin_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _anchor_places(value: SecretStr) -> SecretStr:
+    for place in value.get_secret_value().split(","):
+        if place.strip() and not re.match(r"(file:/|rediss?://.|s3://.|https?://.)", place.strip()):
+            raise ValueError(
+                "places with commas between, each like file:/path, redis://host, s3://bucket, https://host"
+            )
+    return value
+
+
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 OriginUrl = Annotated[str, AfterValidator(_origin_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
+AnchorPlaces = Annotated[SecretStr, AfterValidator(_anchor_places)]
 
 
 class Settings(BaseSettings):
@@ -94,6 +104,18 @@ class Settings(BaseSettings):
     audit_hash_key: SecretStr = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
+    )
+    audit_anchors: AnchorPlaces = Field(
+        SecretStr(""),
+        description="Where signed copies of the audit log's ends are kept, by comma: file:/path, redis://host, "
+        "s3://bucket/prefix, https://host/path. Choose places that the database's owner can't write to. "
+        "Empty: a file in DATA_DIR.",
+    )
+    audit_anchor_minutes: float = Field(
+        1.0,
+        gt=0,
+        description="How often the ends of the audit log are copied to AUDIT_ANCHORS. "
+        "What is cut off before it was copied stays unseen.",
     )
 
     # Erasure

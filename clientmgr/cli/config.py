@@ -2,6 +2,7 @@
 
 import typer
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.settings import load_settings
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
 from clientmgr.operations.migrations import migrate_database
@@ -26,6 +27,6 @@ def config(as_json: JsonOption = False) -> None:
 
 def migrate() -> None:
     """Bring the control schema to its newest version. `up` and `demo` do so by themselves."""
-    database, _ = open_database()
-    applied = migrate_database(database)
+    database, settings = open_database()
+    applied = migrate_database(database, audit=AuditLogger.from_settings(settings))
     console.print(f"{len(applied)} migrations applied" if applied else "nothing to apply")

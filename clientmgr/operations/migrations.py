@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Final
 
+from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import apply_folders, ensure_database_grants
@@ -19,6 +20,9 @@ PER_TENANT: Final = "tenant"
 # Any number that nobody else in this database takes. Two starts at once wait for each other here.
 _ADVISORY_LOCK = 0x636C69656E74  # "client"
 
+_BEGINS_THE_PLATFORMS_CHAIN = "audit/0002_heads_are_kept.sql"
+"""Once in a database's life, and never again: later a chain that is missing was taken away."""
+
 
 def folders() -> Sequence[str]:
     """Every folder of `sql/` that has migrations, in the order in which they are applied."""
@@ -26,14 +30,21 @@ def folders() -> Sequence[str]:
     return (*FIRST, *sorted(found.difference(FIRST, [PER_TENANT])))
 
 
-def migrate_database(database: Database, chosen: Sequence[str] | None = None) -> list[str]:
-    """Apply what is pending, of all folders or of the chosen ones. Returns the names of the files applied."""
+def migrate_database(
+    database: Database, chosen: Sequence[str] | None = None, *, audit: AuditLogger | None = None
+) -> list[str]:
+    """Apply what is pending, of all folders or of the chosen ones. Returns the names of the files applied.
+
+    With `audit`, the platform's chain begins here: a verification expects one in every database.
+    """
     with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
         connection.execute("SET LOCAL client_min_messages = warning")
         applied = apply_folders(connection, folders() if chosen is None else chosen)
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)
+        if audit is not None and _BEGINS_THE_PLATFORMS_CHAIN in applied:
+            audit.append(connection, [AuditEntry(PLATFORM, "migration", "database.migrate", "done")])
     for name in applied:
         log.info("migration applied", migration=name)
     return applied

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from clientmgr.audit.log import AuditLogger
+from clientmgr.audit.verification import verify
 from clientmgr.base import migrations
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import MigrationError
@@ -35,6 +37,21 @@ def test_a_database_of_a_newer_release_is_refused(empty_database: Database) -> N
         connection.execute("INSERT INTO clientmgr.migrations VALUES ('broker', 99, '0099_newer.sql', 'x')")
     with pytest.raises(MigrationError, match=r"sql/broker: 0099_newer\.sql was applied, but this release"):
         migrate_database(empty_database)
+
+
+def test_the_platforms_chain_begins_with_the_migration_and_never_again(empty_database: Database) -> None:
+    audit = AuditLogger(b"test-key")
+    migrate_database(empty_database, audit=audit)
+    with empty_database.connect(Role.OWNER) as connection:
+        assert list(verify(connection, audit)) == [], "a new installation is intact"
+    with empty_database.connect(Role.OWNER) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("DELETE FROM clientmgr.audit_log")
+        connection.execute("DELETE FROM clientmgr.audit_heads")
+    migrate_database(empty_database, audit=audit)
+    with empty_database.connect(Role.OWNER) as connection:
+        (finding,) = verify(connection, audit)
+    assert finding.problem == "the platform's chain is missing; every migrated database has one"
 
 
 def test_two_starts_at_once_are_safe(empty_database: Database) -> None:

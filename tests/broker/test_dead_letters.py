@@ -240,6 +240,7 @@ async def test_replays_and_drops_are_in_the_audit_log_of_their_customer_or_of_th
         records = [
             (record.customer_id, record.actor, record.action, record.rows_affected, record.details["subscription"])
             for record in read_log(reader, oldest_first=True)
+            if record.action != "database.migrate"
         ]
         assert records == [
             (PLATFORM, "tester", "dead-letters.drop", 4, SUBSCRIPTION),
@@ -259,7 +260,7 @@ async def test_a_replay_that_fails_leaves_letter_log_and_audit_as_they_were(
         replay(connection)
     assert len(found(connection)) == 3
     assert query("SELECT count(*), max(c_offset) FROM clientmgr.outbox_message_t") == before
-    assert query("SELECT count(*) FROM clientmgr.audit_log") == [(0,)]
+    assert query("SELECT count(*) FROM clientmgr.audit_log WHERE action <> 'database.migrate'") == [(0,)]
 
 
 async def test_on_pubsub_a_replayed_message_comes_again_to_the_subscription_that_failed_and_to_no_other(

@@ -7,6 +7,9 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from clientmgr.audit.anchoring import read_last_anchors
+from clientmgr.audit.log import AuditLogger
+from clientmgr.audit.places.configured import anchor_places
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Dead
@@ -54,6 +57,31 @@ async def test_dead_letters_are_told_until_their_subscription_is_gone(
         await export(connection)
     assert REGISTRY.get_sample_value("clientmgr_dead_letters", labels) is None
     assert REGISTRY.get_sample_value("clientmgr_subscription_lag_seconds", labels) is None
+
+
+async def test_the_audit_log_is_anchored_and_one_that_does_not_continue_is_a_finding(
+    database: Database,
+    settings_for: Callable[[Database], Settings],
+    query: Callable[..., list[tuple[Any, ...]]],
+) -> None:
+    settings = settings_for(database).model_copy(update={"audit_anchor_minutes": 0.002})
+    audit, places = AuditLogger.from_settings(settings), anchor_places(settings)
+    maintenance = asyncio.create_task(run_maintenance(settings, database))
+    await until(lambda: query("SELECT seq FROM clientmgr.audit_heads") == [(2,)], "the place is made known")
+    await until(lambda: read_last_anchors(places, audit)[0].heads[0].seq == 2, "its last row is anchored")
+    assert query("SELECT count(*) FROM clientmgr.audit_verifications") == [(0,)]
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("DELETE FROM clientmgr.audit_log WHERE seq = 2")
+        connection.execute(
+            "UPDATE clientmgr.audit_heads AS h SET seq = 1, hash = a.hash FROM clientmgr.audit_log AS a WHERE a.seq = 1"
+        )
+    found = "SELECT DISTINCT first_findings -> 0 ->> 'problem' FROM clientmgr.audit_verifications"
+    problem = "the row is gone; it was there when the chain was anchored"
+    await until(lambda: query(found) == [(problem,)], "the finding")
+    maintenance.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await maintenance
 
 
 async def test_a_server_that_is_away_is_tried_again(

@@ -55,6 +55,41 @@ def test_1_when_the_audit_log_was_changed(cli: Cli, database: Database) -> None:
     assert as_json.json["intact"] is False
 
 
+def test_3_when_nothing_is_wrong_with_the_audit_log_but_an_anchor_can_not_be_read(
+    database: Database, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    cli = Cli.on(database, tmp_path, AUDIT_ANCHORS=f"file:{tmp_path}/here.jsonl,file:{tmp_path}/file/away.jsonl")
+    result = cli("audit", "verify")
+    assert result.code == 3
+    assert "can't be compared" in result.out
+    assert "nothing is wrong with what could be checked, but that is no proof: 1 row in 1 chain" in result.out
+    as_json = cli("audit", "verify", "--json")
+    assert (as_json.code, as_json.json["intact"], as_json.json["state"]) == (3, False, "not proven")
+    assert cli("audit", "anchor").code == 3
+    (tmp_path / "file").unlink()
+    assert cli("audit", "verify").code == 0
+
+
+def test_1_when_the_audit_log_does_not_continue_its_anchors_until_somebody_accepts_it(
+    cli: Cli, database: Database
+) -> None:
+    cli.ok("tenants", "activate", "5")
+    assert cli.ok("audit", "anchor", "--json").json[0]["outcome"] == "anchored"
+    with database.connect(Role.OWNER) as connection:
+        connection.execute("SET session_replication_role = replica")
+        connection.execute("DELETE FROM clientmgr.audit_log WHERE customer_id = 5")
+        connection.execute("DELETE FROM clientmgr.audit_heads WHERE customer_id = 5")
+        connection.execute("DELETE FROM clientmgr.tenants WHERE customer_id = 5")
+    assert cli("audit", "verify").code == 1
+    refused = cli("audit", "anchor")
+    assert (refused.code, "the whole chain is gone" in refused.err) == (1, True)
+    cli.ok("audit", "anchor", "--accept", "restored from Monday's backup")
+    cli.ok("audit", "verify")
+    (accepted, *_) = cli.ok("audit", "list", "--action", "audit.anchor", "--json").json
+    assert (accepted["outcome"], accepted["details"]) == ("accepted", {"reason": "restored from Monday's backup"})
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -38,7 +38,7 @@ def test_all_commands_of_the_ground_floor_are_there() -> None:
     assert known >= {
         "up", "demo", "config", "migrate",
         "tenants list", "tenants activate", "tenants migrate", "tenants delete", "tenants status",
-        "audit list", "audit verify",
+        "audit list", "audit verify", "audit anchor",
     }  # fmt: skip
 
 

@@ -48,7 +48,8 @@ def test_tenants_as_json(cli: Cli) -> None:
 
 
 def test_the_audit_log_as_json(cli: Cli) -> None:
-    assert cli.ok("audit", "list", "--json").json == []
+    (first,) = cli.ok("audit", "list", "--json").json
+    assert (first["customer_id"], first["seq"], first["action"]) == (0, 1, "database.migrate")
     cli.ok("tenants", "activate", "5", "6")
     cli.ok("tenants", "delete", "5", "--yes")
     rows = cli.ok("audit", "list", "-c", "5", "--json").json
@@ -61,13 +62,26 @@ def test_the_audit_log_as_json(cli: Cli) -> None:
     assert all(row["actor"].startswith("cli:") for row in rows)
     assert len(cli.ok("audit", "list", "--limit", "2", "--json").json) == 2
     assert [row["customer_id"] for row in cli.ok("audit", "list", "--action", "tenant.activate", "--json").json] != []
-    assert cli.ok("audit", "list", "-c", "0", "--json").json == []
-    assert cli.ok("audit", "verify", "--json").json == {"intact": True, "findings": []}
+    assert cli.ok("audit", "list", "-c", "7", "--json").json == []
+
+
+def test_a_verification_says_how_much_it_looked_at(cli: Cli) -> None:
+    cli.ok("tenants", "activate", "5", "6")
+    assert cli.ok("audit", "verify").out == "the audit log is intact: 3 rows in 3 chains, compared with 0 anchors\n"
+    again = cli.ok("audit", "verify").out
+    assert again.startswith("the audit log is intact: 4 rows in 3 chains, compared with 1 anchor, the newest of 20")
+    verdict = cli.ok("audit", "verify", "--json").json
+    assert verdict.pop("anchored_at") is not None
+    assert verdict == {
+        "intact": True, "state": "intact", "rows": 4, "chains": 3, "anchors": 1, "not_readable": [], "findings": []
+    }  # fmt: skip
+    one = cli.ok("audit", "verify", "--customer", "5", "--json").json
+    assert (one["rows"], one["chains"], one["anchors"]) == (1, 1, 1)
 
 
 def test_an_empty_list_says_so(cli: Cli) -> None:
     assert cli.ok("tenants", "list").out == "no tenants yet: clientmgr tenants activate CUSTOMER_ID\n"
-    assert cli.ok("audit", "list").out == "nothing recorded yet\n"
+    assert cli.ok("audit", "list", "-c", "5").out == "nothing recorded yet\n"
     assert cli.ok("tenants", "migrate").out == "nothing to do\n"
 
 
@@ -99,7 +113,7 @@ def test_the_audit_log_is_complete_at_any_width(
 def test_the_usual_audit_row_is_one_or_two_lines_on_80_columns(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     cli.ok("tenants", "activate", "5")
     narrow(monkeypatch, 80)
-    header, *row = cli.ok("audit", "list").out.splitlines()
+    header, *row = cli.ok("audit", "list", "-c", "5").out.splitlines()
     assert header.split() == ["recorded", "at", "customer", "id", "seq", "actor", "event"]
     assert len(row) <= 2
     assert "tenant.activate: created," in row[0]
@@ -107,14 +121,14 @@ def test_the_usual_audit_row_is_one_or_two_lines_on_80_columns(cli: Cli, monkeyp
 
 def test_a_table_in_a_pipe_is_as_wide_as_its_contents(cli: Cli, database: Database) -> None:
     audit_one(database, details={"reason": "x" * 500})
-    header, row = cli.ok("audit", "list").out.splitlines()
+    header, row = cli.ok("audit", "list", "--action", "a.b").out.splitlines()
     assert "x" * 500 in row
     assert header.startswith("recorded at")
 
 
 def test_what_comes_from_a_store_is_neither_markup_nor_a_control_sequence(cli: Cli, database: Database) -> None:
     audit_one(database, actor="[red]me[/red]", outcome="\x1b[2J", details={"note": "[bold]x", "lines": "a\nb"})
-    _, row = cli.ok("audit", "list").out.splitlines()
+    _, row = cli.ok("audit", "list", "--action", "a.b").out.splitlines()
     assert "[red]me[/red]" in row
     assert "[bold]x" in row
     assert "\\x1b[2J" in row
@@ -174,7 +188,7 @@ def test_delete_asks_and_no_means_no(cli: Cli, database: Database) -> None:
         assert "Drop tenant_5 with all its devices?" in result.err
         assert result.out.strip() == ""
     assert cli.ok("tenants", "status", "5", "--json").json["status"] == "active"
-    assert [row["action"] for row in cli.ok("audit", "list", "--json").json] == ["tenant.activate"]
+    assert [row["action"] for row in cli.ok("audit", "list", "-c", "5", "--json").json] == ["tenant.activate"]
     assert "dropped" in cli.ok("tenants", "delete", "5", stdin=b"y\n").out
 
 

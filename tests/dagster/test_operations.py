@@ -93,16 +93,25 @@ def test_the_audit_log_is_verified_and_what_came_of_it_is_remembered(
 ) -> None:
     manager.activate([1, 2], actor="test")
 
+    looked_at: list[tuple[object, ...]] = []
+
     def verified() -> list[bool]:
         result = dg.materialize([audit_verification], instance=instance, resources=RESOURCES)
+        (event,) = result.asset_materializations_for_node("audit_verification")
+        looked_at.append(tuple(event.metadata[name].value for name in ("rows", "chains", "anchors")))
         return [check.passed for check in result.get_asset_check_evaluations()]
 
     assert verified() == [True]
     query("ALTER TABLE clientmgr.audit_log DISABLE TRIGGER USER")
     query("UPDATE clientmgr.audit_log SET actor = 'nobody' WHERE customer_id = 2 AND seq = 1")
     assert verified() == [False]
-    remembered = query("SELECT findings, first_findings FROM clientmgr.audit_verifications ORDER BY id")
-    assert remembered == [(0, []), (1, [{"customer_id": 2, "seq": 1, "problem": "row changed"}])]
+    assert looked_at == [(3, 3, 0), (4, 3, 1)], "the first one began the anchors, which is a row of its own"
+    (first, second) = query(
+        "SELECT findings, first_findings, rows, anchors FROM clientmgr.audit_verifications ORDER BY id"
+    )
+    assert first == (0, [], 3, 0)
+    assert (second[0], second[2:]) == (3, (4, 1)), "two triggers and a row"
+    assert {"customer_id": 2, "seq": 1, "problem": "row changed", "kind": "row"} in second[1]
 
 
 class Webhook(HTTPServer):

@@ -22,8 +22,6 @@ IMPORTED_FOR_SOMETHING_ELSE = {
         "clientmgr.sending.metrics",
         "clientmgr.broker.message_metrics",
     },
-    # Operators replay messages of error topics, with an audit entry; the gateway only forgets those that are gone.
-    "pubsub-gateway": {"clientmgr.audit.log"},
     # Only an exception of it is used.
     "bridge": {"clientmgr.broker.pubsub.resources"},
 }

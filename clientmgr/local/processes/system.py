@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from queue import SimpleQueue
 from types import FrameType
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger, logs_as_json
@@ -49,7 +50,7 @@ def run_system(
     """
     with EmbeddedStack(settings) as stack:
         settings = choose_ports(stack.settings)
-        migrate_database(Database.from_settings(settings))
+        migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
         prepare_dagster_storage(settings)
         prepare(settings)
         log_format = "json" if logs_as_json(settings, sys.stderr) else "console"

@@ -4,8 +4,10 @@ from dataclasses import asdict
 
 import dagster as dg
 
+from clientmgr.audit.anchoring import anchor_log
 from clientmgr.audit.log import AuditLogger
-from clientmgr.audit.verification import Verdict, record, verify
+from clientmgr.audit.places.configured import anchor_places
+from clientmgr.audit.verification import record, verify_log
 from clientmgr.base.database import Role
 from clientmgr_dagster.metadata import table
 from clientmgr_dagster.policies import RETRY_POLICY
@@ -20,21 +22,29 @@ from clientmgr_dagster.resources import TenantsResource
     description="The whole audit log, verified: what `clientmgr audit verify` reports, kept for the metrics.",
 )
 def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """A damaged log fails the check, not the run: the verification itself succeeded."""
-    with tenants.database.connect(Role.READER) as connection:
-        verdict = Verdict.of(verify(connection, AuditLogger.from_settings(tenants.settings)))
+    """A damaged log fails the check, not the run: the verification itself succeeded. An intact one is anchored."""
+    audit, places = AuditLogger.from_settings(tenants.settings), anchor_places(tenants.settings)
+    verdict = verify_log(tenants.database, audit, places)
+    if verdict.state == "intact":
+        anchor_log(tenants.database, audit, places, actor="audit_verification")
     with tenants.database.connect(Role.WRITER) as connection:
         record(connection, verdict)
     for finding in verdict.first:
         context.log.error(f"audit log of customer {finding.customer_id}, row {finding.seq}: {finding.problem}")
-    shown = table([asdict(finding) for finding in verdict.first])
+    shown = table([{**asdict(finding), "kind": finding.kind.value} for finding in verdict.first])
     return dg.MaterializeResult(
-        metadata={"findings": verdict.findings},
+        metadata={
+            "findings": verdict.findings,
+            "state": verdict.state,
+            "rows": verdict.examined.rows,
+            "chains": verdict.examined.chains,
+            "anchors": verdict.examined.anchors,
+        },
         check_results=[
             dg.AssetCheckResult(
                 check_name="audit_log_intact",
                 passed=not verdict.findings,
-                metadata={"count": verdict.findings, "findings": shown},
+                metadata={"count": verdict.findings, "state": verdict.state, "findings": shown},
             )
         ],
     )

@@ -22,9 +22,21 @@ WHERE customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL;
 -- name: tenants_without_chain
 SELECT t.customer_id FROM clientmgr.tenants AS t
 WHERE (t.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
-    AND t.status IN ('active', 'deleted')
+    AND t.status IN ('active', 'deleting', 'deleted')
     AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = t.customer_id)
 ORDER BY t.customer_id;
+
+-- name: schemas_without_chain
+-- A schema is made in one transaction with its audit row.
+SELECT s.customer_id
+FROM (
+    SELECT substring(n.nspname FROM '^tenant_([1-9][0-9]{0,17})$')::bigint AS customer_id FROM pg_namespace AS n
+) AS s
+WHERE (s.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
+    AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = s.customer_id)
+    AND NOT EXISTS (SELECT FROM clientmgr.tenants AS t WHERE t.customer_id = s.customer_id)
+    AND s.customer_id IS NOT NULL
+ORDER BY s.customer_id;
 
 -- name: read_oldest_first
 SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
@@ -54,3 +66,21 @@ LIMIT %(limit)s;
 
 -- name: chain_length
 SELECT seq FROM clientmgr.audit_heads WHERE customer_id = %(customer_id)s;
+
+-- name: rows_at
+-- The hashes of certain rows, one of each chain: those that an anchor names.
+SELECT a.customer_id, a.hash
+FROM unnest(%(chains)s::bigint [], %(seqs)s::bigint []) AS wanted (customer_id, seq)
+    JOIN clientmgr.audit_log AS a USING (customer_id, seq);
+
+-- name: last_rows
+-- The rows at which chains end, by the record of their ends. One of them may be missing.
+SELECT a.customer_id, a.seq, a.recorded_at, a.actor, a.action, a.contact_hash, a.rows_affected, a.outcome, a.details,
+    a.key_id, a.previous_hash, a.hash
+FROM unnest(%(chains)s::bigint []) AS wanted (customer_id)
+    JOIN clientmgr.audit_heads AS h USING (customer_id)
+    JOIN clientmgr.audit_log AS a USING (customer_id, seq);
+
+-- name: announced_places
+SELECT DISTINCT details ->> 'place' FROM clientmgr.audit_log
+WHERE customer_id = 0 AND action = %(action)s;
