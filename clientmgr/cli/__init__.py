@@ -16,6 +16,7 @@ from clientmgr.base.errors import ClientManagerError, EmbeddedServerError, Inval
 from clientmgr.cli import (
     audit,
     config,
+    contacts,
     dagster,
     dashboard,
     device_mapper,
@@ -80,6 +81,7 @@ services.register(app)
 app.add_typer(dagster.app, name="dagster")
 load.register(app)
 app.add_typer(devices.app, name="devices")
+app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
 
 

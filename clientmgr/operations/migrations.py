@@ -7,6 +7,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import apply_folders, ensure_database_grants
 from clientmgr.base.sqlfiles import sql_root
+from clientmgr.erasure import places
 from clientmgr.tenants import customer_data
 
 log = get_logger(__name__)
@@ -34,6 +35,7 @@ def migrate_database(database: Database, chosen: Sequence[str] | None = None) ->
         applied = apply_folders(connection, folders() if chosen is None else chosen)
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)
+        places.ensure_grants(connection)
     for name in applied:
         log.info("migration applied", migration=name)
     return applied
