@@ -26,7 +26,7 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.erasure import subject as subjects
 from clientmgr.erasure.places import Place, Stores, Watch, look_everywhere, snapshot, unwatched
 from clientmgr.erasure.subject import Subject
-from clientmgr.tenants.registry import find_tenant
+from clientmgr.tenants.registry import TenantStatus, find_tenant
 
 _QUERIES = named_queries("erasure/queries/places.sql")
 _PURPOSE: Final = b"clientmgr:proof"
@@ -114,7 +114,11 @@ def prove_account(
 ) -> Report:
     """Look everywhere for an account. Works before its deletion too."""
     with snapshot(stores.database) as connection:
-        subject = subjects.account(customer_id, stores.keys.hashes, texts)
+        tenant = find_tenant(connection, customer_id)
+        is_deleted = tenant is not None and tenant.status == TenantStatus.DELETED
+        subject = subjects.account(
+            customer_id, tenant.deleted_at if tenant and is_deleted else None, stores.keys, texts
+        )
         return _recorded(stores, _report(connection, stores, subject, Asked(actor, texts), watch))
 
 
@@ -210,7 +214,7 @@ def _account_deletion(connection: Connection[Any], customer_id: CustomerId) -> t
     tenant = find_tenant(connection, customer_id)
     if tenant is None:
         return [], ["This customer was never activated."]
-    if tenant.deleted_at is None:
+    if tenant.deleted_at is None or tenant.status != TenantStatus.DELETED:
         return [], [f"The account is not deleted: it is {tenant.status}."]
     return [DeletionNote(tenant.deleted_at, tenant.deleted_at)], []
 

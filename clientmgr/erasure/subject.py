@@ -19,9 +19,10 @@ from clientmgr.base.errors import MigrationError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.broker.erased import is_erased
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.erasure.recognition import Mentions
-from clientmgr.erasure.rule import GoneDevice, Keep, Known, Stored, verdict_on
+from clientmgr.erasure.rule import GoneAccount, GoneDevice, Keep, Known, Stored, verdict_on
 
 _QUERIES = named_queries("tenant/queries/subject.sql")
 
@@ -74,6 +75,7 @@ class Subject:
     texts: tuple[str, ...] = ()
     """To be looked for literally, everywhere."""
     schema_is_there: bool = True
+    account_deleted_at: datetime | None = None
 
     @property
     def contact_hash(self) -> bytes:
@@ -108,13 +110,21 @@ class Subject:
         named = stored.mentions()
         if self.customer_id not in named.customers:
             return False
-        if self.contact_id is None or self.contact_id in named.contacts:
+        if self.contact_id is None:
+            return self.account_deleted_at is None or self._is_of_the_account(stored, named, self.account_deleted_at)
+        if self.contact_id in named.contacts:
             return True
         if self.deletions:
             return not isinstance(verdict_on(stored, named, self._known(named)), Keep)
         return any(one in self.devices for one in self._devices_of(named).values()) or (
             not named.devices and any(one in self.tokens for one in self._tokens_of(named).values())
         )
+
+    def _is_of_the_account(self, stored: Stored, named: Mentions, deleted_at: datetime) -> bool:
+        if is_erased(stored.attributes, stored.payload):
+            return False
+        gone = GoneAccount(int(deleted_at.timestamp() * 1000))
+        return not isinstance(verdict_on(stored, named, Known(accounts={self.customer_id: gone})), Keep)
 
     def is_device(self, application_code: str, client_id: str) -> bool:
         hashed = self.hashes.device(self.customer_id, application_code, client_id)
@@ -168,8 +178,9 @@ def written_forms(text: str) -> list[str]:
     return sorted({text, json.dumps(text)[1:-1], json.dumps(text, ensure_ascii=False)[1:-1]})
 
 
-def account(customer_id: CustomerId, hashes: KeyedHashes, texts: Sequence[str] = ()) -> Subject:
-    return Subject(customer_id, None, hashes, texts=tuple(texts))
+def account(customer_id: CustomerId, deleted_at: datetime | None, keys: Keys, texts: Sequence[str] = ()) -> Subject:
+    """`deleted_at`: None for an account that is not deleted."""
+    return Subject(customer_id, None, keys.hashes, texts=tuple(texts), account_deleted_at=deleted_at)
 
 
 def contact(

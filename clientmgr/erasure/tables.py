@@ -259,9 +259,8 @@ def messages_about(
     for topic, offset, payload, host_id, user_id, attributes, published_at, error, literally in rows:
         at_ms = 0 if published_at is None else int(published_at.timestamp() * 1000)
         message = Stored(payload, host_id, user_id, attributes, at_ms)
-        is_labelled = subject.contact_id is None and host_id == str(subject.customer_id)
-        explained = host_id == str(subject.customer_id) and re.search(subject.pattern, error, re.IGNORECASE)
-        if literally or is_labelled or explained or subject.concerns(message):
+        explained = error and host_id == str(subject.customer_id) and re.search(subject.pattern, error, re.IGNORECASE)
+        if literally or explained or subject.concerns(message):
             where = f"{topics.get(topic, topic)}, {'offset' if number == 'c_offset' else 'message'} {offset}"
             yield StoredMessage(where, payload, user_id, attributes, published_at)
 

@@ -12,6 +12,7 @@ from clientmgr.base.errors import InvalidInputError, UnknownTenantError
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.erasure.proof import Report, as_text, check, prove_account, prove_contact
+from clientmgr.erasure.sweep import sweep
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -253,3 +254,14 @@ def test_an_account_is_proven_gone(deleted: Ground) -> None:
     assert "account.delete" in [row.action for row in after.audit_rows]
     kept = {place.place: place.kept for place in after.places if place.kept}
     assert kept.keys() >= {"clientmgr.tenants", "clientmgr.audit_log"}
+
+
+def test_what_the_sweep_leaves_of_a_message_is_nothing(deleted: Ground) -> None:
+    deleted.message(event("contactLinked", {"contactId": CONTACT}))
+    deleted.message({"customerId": CUSTOMER, "contactId": CONTACT}, topic="sending-mg-errors", host="9", user="")
+    assert prove(deleted).outcome == "left"
+    sweep(deleted.database, deleted.settings)
+    assert prove(deleted).verdict == "nothing left"
+    TenantSchemaManager(deleted.database, deleted.settings).delete(CUSTOMER, actor="test")
+    sweep(deleted.database, deleted.settings)
+    assert prove_account(deleted.stores, CUSTOMER, actor="test").verdict == "nothing left"
