@@ -34,7 +34,7 @@ _PURPOSE: Final = b"clientmgr:proof"
 Outcome = Literal["nothing left", "left", "within the erasure period", "not proven"]
 
 
-class AuditRow(Struct, frozen=True, rename="camel"):
+class DeletionAuditRow(Struct, frozen=True, rename="camel"):
     """A row of the audit log that is about the contact or the account."""
 
     seq: int
@@ -77,7 +77,7 @@ class Report(Struct, frozen=True, rename="camel"):
     searched_texts: list[str]
     """Keyed hashes of the texts that were looked for: the report is not to hold what it looks for."""
     places: list[Place]
-    audit_rows: list[AuditRow]
+    audit_rows: list[DeletionAuditRow]
     audit_chain: ChainCheck
     notes: list[str]
     key_id: str
@@ -136,7 +136,7 @@ def _report(connection: Connection[Any], stores: Stores, subject: Subject, asked
     places = list(look_everywhere(connection, stores, subject, watch))
     watch("the audit log")
     findings = [f"row {found.seq}: {found.problem}" for found in verify(connection, logger, subject.customer_id)]
-    rows = _audit_rows(connection, subject)
+    rows = audit_rows(connection, subject)
     deletions = [DeletionNote(one.deleted_at, one.recorded_at) for one in subject.deletions]
     notes: list[str] = []
     if subject.contact_id is None:
@@ -200,12 +200,15 @@ def judged(
     return "nothing left", "nothing left"
 
 
-def _audit_rows(connection: Connection[Any], subject: Subject) -> list[AuditRow]:
+def audit_rows(connection: Connection[Any], subject: Subject) -> list[DeletionAuditRow]:
+    """The rows of the audit log that are about the contact or the account."""
     query = _QUERIES["account_audit_rows" if subject.contact_id is None else "audit_rows"]
     wanted = {"customer_id": subject.customer_id, "contact_hash": subject.audit_hash}
     records = [AuditRecord(*row) for row in connection.execute(query, wanted)]
     return [
-        AuditRow(one.seq, one.recorded_at, one.actor, one.action, one.outcome, one.rows_affected, dict(one.details))
+        DeletionAuditRow(
+            one.seq, one.recorded_at, one.actor, one.action, one.outcome, one.rows_affected, dict(one.details)
+        )
         for one in records
     ]
 
