@@ -17,7 +17,7 @@ from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
 from clientmgr.contracts.deletions import ContactDeletion, decode_deletion
-from clientmgr.devices.store import delete_contacts
+from clientmgr.devices.store import DeviceStore
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
 from streaming.runtime.retrying import settle_failures
@@ -31,6 +31,7 @@ class ContactDeletionWorker:
 
     def __init__(self, services: Services) -> None:
         self._audit = AuditLogger.from_settings(services.settings)
+        self._store = DeviceStore.from_settings(services.settings)
         self._most_attempts = services.settings.broker_max_attempts
         self._tenants = TenantBatches(
             services.tenants, self._delete, lock_timeout_ms=services.settings.writer_lock_timeout_ms
@@ -53,8 +54,8 @@ class ContactDeletionWorker:
     async def _delete(
         self, connection: AsyncConnection[Any], deletions: Mapping[CustomerId, Sequence[ContactDeletion]]
     ) -> None:
-        contacts = {customer_id: _latest(of_tenant) for customer_id, of_tenant in deletions.items()}
-        deleted = await delete_contacts(connection, contacts)
+        contacts = {customer_id: _moments(of_tenant) for customer_id, of_tenant in deletions.items()}
+        deleted = await self._store.delete_contacts(connection, contacts)
         await self._audit.append_async(
             connection,
             [
@@ -72,11 +73,11 @@ class ContactDeletionWorker:
         )
 
 
-def _latest(deletions: Sequence[ContactDeletion]) -> dict[int, int]:
-    """Contact → when it was deleted last."""
-    contacts: dict[int, int] = {}
+def _moments(deletions: Sequence[ContactDeletion]) -> dict[int, set[int]]:
+    """Contact → when it was deleted. Which devices go depends on the moment, so each of them counts."""
+    contacts: dict[int, set[int]] = {}
     for deletion in deletions:
-        contacts[deletion.contact_id] = max(deletion.deleted_at, contacts.get(deletion.contact_id, 0))
+        contacts.setdefault(deletion.contact_id, set()).add(deletion.deleted_at)
     return contacts
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from clientmgr.broker.interface import Batch
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.store import apply_events
+from clientmgr.devices.store import DeviceStore
 from streaming.runtime.daemon import Services
 from streaming.runtime.tenant_batches import Failures, TenantBatches, Work
 
@@ -15,7 +15,9 @@ class EventWriting:
 
     def __init__(self, services: Services) -> None:
         self._tenants = TenantBatches(
-            services.tenants, apply_events, lock_timeout_ms=services.settings.writer_lock_timeout_ms
+            services.tenants,
+            DeviceStore.from_settings(services.settings).apply_events,
+            lock_timeout_ms=services.settings.writer_lock_timeout_ms,
         )
 
     async def write(self, batch: Batch, positions: Sequence[int]) -> Failures:

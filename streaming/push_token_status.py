@@ -1,24 +1,21 @@
 """The push-token status updater: the providers' verdicts on tokens, from the push and the web push senders.
 
-A verdict changes nothing if the device has replaced the token since, or set it after the verdict was given.
+A verdict belongs to its token: it counts for whoever set that token no later, also when the token arrives after it, and
+also where only the legacy store knows the token.
 """
 
 import dataclasses
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from psycopg import AsyncConnection
-
-from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
 from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
-from clientmgr.contracts.verdicts import Verdict, decode_verdict
-from clientmgr.devices.store import apply_verdicts
+from clientmgr.contracts.verdicts import decode_verdict
+from clientmgr.devices.store import DeviceStore
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.retrying import settle_failures
 from streaming.runtime.tenant_batches import TenantBatches, Work
@@ -41,7 +38,9 @@ class PushTokenStatusUpdater:
     def __init__(self, services: Services) -> None:
         self._most_attempts = services.settings.broker_max_attempts
         self._tenants = TenantBatches(
-            services.tenants, write_verdicts, lock_timeout_ms=services.settings.writer_lock_timeout_ms
+            services.tenants,
+            DeviceStore.from_settings(services.settings).apply_verdicts,
+            lock_timeout_ms=services.settings.writer_lock_timeout_ms,
         )
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
@@ -63,11 +62,6 @@ class PushTokenStatusUpdater:
             give_up=lambda _batch, _message, error: Dead(str(error), type(error).__name__),
         )
         return outcomes
-
-
-async def write_verdicts(connection: AsyncConnection[Any], verdicts: Mapping[CustomerId, Sequence[Verdict]]) -> None:
-    for customer_id, of_tenant in verdicts.items():
-        await apply_verdicts(connection, customer_id, of_tenant)
 
 
 def daemon(token_type: TokenType) -> Daemon:

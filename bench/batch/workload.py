@@ -22,11 +22,13 @@ ORPHANED_BEFORE = NOW - timedelta(days=30)
 # A quarter of the devices is without a contact, a third of those for long enough.
 _DEVICES = """
 INSERT INTO {schema}.devices (
-    application_code, client_id, hardware_id, contact_id, platform, provider, application_version, os_version,
-    device_model, language, push_enabled, push_token, push_token_kind, push_token_status, push_token_digest,
+    device_hash, application_code, client_id,
+    hardware_id, contact_id, platform, provider, application_version, os_version,
+    device_model, language, push_enabled, push_token, push_token_kind, push_token_status, push_token_hash,
     orphaned_since, last_seen_at, last_seen_version, created_at, updated_at, attributes
 )
 SELECT
+    sha256(('device-' || n)::bytea),
     'APP-' || n %% 3, md5(n::text), md5((n + 1)::text), CASE WHEN n %% 4 > 0 THEN 1000 + n / 2 END,
     (ARRAY ['ios', 'android', 'web']) [n %% 3 + 1], (ARRAY ['apple', 'fcm', 'vapid']) [n %% 3 + 1],
     '4.' || n %% 20, '17.' || n %% 7, 'Model ' || n %% 50, (ARRAY ['en', 'de', 'fr']) [n %% 3 + 1], n %% 5 > 0,

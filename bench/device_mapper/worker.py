@@ -28,6 +28,7 @@ from clientmgr.base.arrays import bigint_array
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message
@@ -77,7 +78,7 @@ async def prepare_contact_at_a_time(task: Task) -> Work:
 
 async def prepare_repository(task: Task) -> Work:
     """The devices of all contacts, as the daemon reads them, and nothing done with them."""
-    repository = DeviceRepository()
+    repository = DeviceRepository(KeyedHashes.from_settings(settings_for(task.url)))
 
     async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
         found = await repository.find_by_contact_keys(connection, tenant, APPLICATION, contacts)
@@ -142,7 +143,7 @@ def _map(message: SendingMessage, devices: DevicesByContact, mapped: Mapped) -> 
 async def _all_devices(task: Task) -> dict[CustomerId, DevicesByContact]:
     async with await Database(task.url).connect_async(Role.READER) as connection:
         return {
-            tenant: await DeviceRepository().find_by_contact_keys(
+            tenant: await DeviceRepository(KeyedHashes.from_settings(settings_for(task.url))).find_by_contact_keys(
                 connection, tenant, APPLICATION, range(1, contacts + 1)
             )
             for tenant, contacts in scenario_of(task).contacts_of().items()

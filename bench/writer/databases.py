@@ -18,7 +18,7 @@ from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contracts import topics
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.store import apply_events
+from clientmgr.devices.store import DeviceStore
 from clientmgr.local.load.traffic import LoadConfig, generate
 from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -37,13 +37,12 @@ DIGEST = """
             (to_jsonb(d) - 'created_at' - 'updated_at' - 'orphaned_since')::text, ''
             ORDER BY application_code, client_id
         )) FROM {schema}.devices AS d),
-        (SELECT md5(string_agg((to_jsonb(t) - 'recorded_at')::text, '' ORDER BY application_code, client_id))
+        (SELECT md5(string_agg((to_jsonb(t) - 'recorded_at')::text, '' ORDER BY device_hash))
             FROM {schema}.device_tombstones AS t),
-        (SELECT md5(string_agg((to_jsonb(t) - 'recorded_at')::text, '' ORDER BY contact_id))
+        (SELECT md5(string_agg((to_jsonb(t) - 'recorded_at')::text, '' ORDER BY contact_hash, deleted_version))
             FROM {schema}.contact_tombstones AS t),
-        (SELECT md5(string_agg(c::text, '' ORDER BY application_code, token_digest))
-            FROM {schema}.push_token_claims AS c),
-        (SELECT md5(string_agg(l::text, '' ORDER BY contact_id, application_code, client_id))
+        (SELECT md5(string_agg(c::text, '' ORDER BY token_hash)) FROM {schema}.push_token_claims AS c),
+        (SELECT md5(string_agg(l::text, '' ORDER BY device_hash, linked_version, contact_hash))
             FROM {schema}.contact_links AS l),
         (SELECT count(*) FROM clientmgr.audit_log WHERE customer_id = {customer_id} AND action = 'contact.delete'),
         (SELECT sum(rows_affected) FROM clientmgr.audit_log
@@ -142,11 +141,12 @@ async def _publish(source: Source, topic: str, messages: Iterable[Message], at_o
 
 
 async def _fill(source: Source, contacts_of: dict[CustomerId, range]) -> None:
+    store = DeviceStore.from_settings(settings_for(source.url))
     async with await Database(source.url).connect_async(Role.WRITER) as connection:
         for tenant, contacts in contacts_of.items():
             for part in _parts(contacts, 1000):
                 linked = [decode_event(_link(tenant, contact, device)) for contact in part for device in (1, 2)]
-                await apply_events(connection, {tenant: linked})
+                await store.apply_events(connection, {tenant: linked})
             await connection.commit()
 
 

@@ -23,7 +23,7 @@ from bench.writer.tasks import Report, Task
 from clientmgr.base.database import Database, Role
 from clientmgr.broker.interface import Batch, Handler, Outcome
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.store import apply_events
+from clientmgr.devices.store import DeviceStore
 from streaming import contact_deletion, writer
 from streaming.runtime.daemon import Daemon, Services, Source, consume_until_stopped
 
@@ -43,11 +43,12 @@ async def prepare_one_commit_per_event(task: Task, _report: Report) -> Work:
     """The writer's own code, an event at a time, straight from memory."""
 
     async def work_through(batches: Sequence[NotedBatch]) -> None:
+        store = DeviceStore.from_settings(settings_for(task.url))
         async with await Database(task.url).connect_async(Role.WRITER) as connection:
             for batch in batches:
                 for message in batch.messages:
                     event = decode_event(message)
-                    await apply_events(connection, {event.customer_id: [event]})
+                    await store.apply_events(connection, {event.customer_id: [event]})
                     await connection.commit()
 
     return _in_lanes(task, work_through)

@@ -11,7 +11,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings
 
 BYTES: Final = 16
-"""Of a hash. Two of a tenant's billions would be equal once in 10**19 tenants, and every index entry is half as long."""
+"""Of a hash. Enough that no two of a tenant are ever equal, and every index entry is half as long."""
 _BLOCK: Final = 64
 """Of SHA-256, in bytes."""
 

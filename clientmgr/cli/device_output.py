@@ -6,7 +6,8 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.cli.output import console, show_rows
 from clientmgr.contracts.device_fields import FIELDS, INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
-from clientmgr.devices.lookup import KnownDevice, StoredDevice
+from clientmgr.devices.lookup import StoredDevice
+from clientmgr.devices.traces import KnownDevice
 
 
 def as_row(device: StoredDevice) -> dict[str, Any]:
@@ -73,7 +74,8 @@ def show_device(customer_id: CustomerId, known: KnownDevice, *, reveal: bool) ->
         device = known.device if reveal else known.device.masked()
         show_rows(_parts(device), ["part", "value", "set_at"], as_json=False, empty="", wrapped={"value"})
     for link in known.links:
-        linked = f"linked to contact {link.contact_id} at {time_of(link.linked_version):%Y-%m-%d %H:%M:%S} UTC"
+        contact = "a deleted contact" if link.contact_id is None else f"contact {link.contact_id}"
+        linked = f"linked to {contact} at {time_of(link.linked_version):%Y-%m-%d %H:%M:%S} UTC"
         console.print(linked, highlight=False)
     for note in explain(known):
         console.print(f"· {note}", markup=False, highlight=False)

@@ -10,6 +10,7 @@ from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.cli.device_export import EXPORTERS, opened_output
 from clientmgr.cli.device_output import as_object, as_row, show_device
@@ -27,6 +28,7 @@ from clientmgr.cli.output import (
 from clientmgr.devices.explanation import time_of
 from clientmgr.devices.lookup import DeviceLookup, StoredDevice
 from clientmgr.devices.revealing import revealed
+from clientmgr.devices.traces import DeviceTraces
 
 app = typer.Typer(help="Devices: show one, find some, export all.", no_args_is_help=True)
 
@@ -46,7 +48,8 @@ def show(
     customer_id = parse_customer_id(customer, field="--customer")
     database, settings = open_database()
     with database.connect(Role.READER) as connection:
-        found = DeviceLookup(connection, customer_id).everything(client, application)
+        traces = DeviceTraces(connection, customer_id, KeyedHashes.from_settings(settings))
+        found = traces.everything(client, application)
     if not found:
         where = "" if application is None else f" in application {application}"
         raise ClientManagerError(f"customer {customer_id} has no device {client}{where}, and no trace of a deleted one")
@@ -85,14 +88,15 @@ def find(
     empty = "no such device"
     with database.connect(Role.READER) as connection:
         lookup = DeviceLookup(connection, customer_id)
+        traces = DeviceTraces(connection, customer_id, KeyedHashes.from_settings(settings))
         if contact_id is not None:
             found = lookup.by_contact(contact_id, limit=limit)
-            if deleted := time_of(lookup.contact_deleted_version(contact_id)):
+            if deleted := time_of(traces.contact_deleted_version(contact_id)):
                 empty = f"no such device: contact {contact_id} was deleted at {deleted:%Y-%m-%d %H:%M:%S} UTC"
         elif client is not None:
             found = lookup.by_client(client, limit=limit)
         elif token is not None:
-            found = lookup.by_token(token, limit=limit)
+            found = traces.by_token(token, limit=limit)
         else:
             found = lookup.by_hardware(str(hardware), limit=limit)
     if reveal:

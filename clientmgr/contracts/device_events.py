@@ -29,19 +29,23 @@ EventType = Literal[
     "client.pushTokenCleared",
     "client.contactLinked",
     "client.contactUnlinked",
+    "client.contactMerged",
     "client.deleted",
 ]
 
+CONTACT_MERGED = "client.contactMerged"
+"""The one event that is about contacts: it names no application and no client."""
+
 
 class ClientEvent(Struct, frozen=True, gc=False, rename="camel"):
-    """The envelope that all seven event types share; the payload is decoded by type."""
+    """The envelope that all event types share; the payload is decoded by type."""
 
     event_id: Identifier
     event_type: EventType
     customer_id: int
-    application_code: Identifier
-    client_id: Identifier
     occurred_at: Millis
+    application_code: Identifier = ""
+    client_id: Identifier = ""
     payload: msgspec.Raw = msgspec.Raw(b"{}")
 
 
@@ -72,12 +76,19 @@ class ContactPayload(Struct, frozen=True, gc=False, rename="camel"):
     contact_id: ContactId
 
 
+class ContactMergePayload(Struct, frozen=True, gc=False, rename="camel"):
+    """All devices of the one contact become the other's."""
+
+    from_contact_id: ContactId
+    into_contact_id: ContactId
+
+
 class DecodedEvent(Struct, frozen=True, gc=False):
     """An event with its payload, ready to be folded."""
 
     event: ClientEvent
     customer_id: CustomerId
-    payload: InfoPayload | PushTokenPayload | ContactPayload | None
+    payload: InfoPayload | PushTokenPayload | ContactPayload | ContactMergePayload | None
 
 
 _PAYLOADS: dict[str, msgspec.json.Decoder[Any]] = {
@@ -85,6 +96,7 @@ _PAYLOADS: dict[str, msgspec.json.Decoder[Any]] = {
     "client.updated": msgspec.json.Decoder(InfoPayload),
     "client.pushTokenSet": msgspec.json.Decoder(PushTokenPayload),
     "client.contactLinked": msgspec.json.Decoder(ContactPayload),
+    CONTACT_MERGED: msgspec.json.Decoder(ContactMergePayload),
 }
 _ENVELOPE = msgspec.json.Decoder(ClientEvent)
 
@@ -94,13 +106,25 @@ def decode_event(data: bytes, *, now_ms: int | None = None) -> DecodedEvent:
     event = decode(_ENVELOPE, data)
     customer_id = checked_customer_id(event.customer_id)
     check_occurred_at(event.occurred_at, now_ms=now_ms)
-    check_identifiers(event.application_code, event.client_id)
+    _check_subject(event)
     decoder = _PAYLOADS.get(event.event_type)
     payload = None if decoder is None else decode(decoder, event.payload, prefix="payload")
     if isinstance(payload, PushTokenPayload):
         _check_token(payload)
+    if isinstance(payload, ContactMergePayload) and payload.from_contact_id == payload.into_contact_id:
+        raise InvalidMessageError("payload.intoContactId: expected another contact than fromContactId, got the same")
     _check_storable(data, payload)
     return DecodedEvent(event, customer_id, payload)
+
+
+def _check_subject(event: ClientEvent) -> None:
+    """An event is about a device, and says which; only a merge is about contacts."""
+    if event.event_type == CONTACT_MERGED:
+        return
+    for field, value in (("applicationCode", event.application_code), ("clientId", event.client_id)):
+        if not value:
+            raise InvalidMessageError(f"{field}: expected, but missing")
+    check_identifiers(event.application_code, event.client_id)
 
 
 def _check_storable(data: bytes, payload: Struct | None) -> None:

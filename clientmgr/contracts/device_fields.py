@@ -137,7 +137,9 @@ FIELDS: Final = (
         legacy="webPush",
         in_spark=False,
     ),
-    DeviceField("push_token_digest", Kind.BYTES, Facet.BOOKKEEPING, exported=False),
+    # Also of what is deleted: clientmgr/base/keyed_hashes.py.
+    DeviceField("device_hash", Kind.BYTES, Facet.BOOKKEEPING, exported=False, in_spark=False),
+    DeviceField("push_token_hash", Kind.BYTES, Facet.BOOKKEEPING, exported=False),
     info("attributes", Kind.JSON, Compares.MEMBERS),
     DeviceField("orphaned_since", Kind.TIME, Facet.BOOKKEEPING),
     _time("last_seen_at"),

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 from msgspec import Struct, field
 
 from clientmgr.contracts.device_fields import SENDERS_FIELDS, with_fields
@@ -28,6 +29,14 @@ class ContactDevice(Struct, frozen=True, gc=False):
     application_version: str | None = None
     last_seen_at: int | None = None
     attributes: str | None = None
+
+    @property
+    def token_text(self) -> str | None:
+        """What its push token is known by: the token, or a web push subscription's endpoint."""
+        if self.push_token_kind is None or self.web_push is None:
+            return self.push_token if self.push_token_kind is not None else None
+        endpoint = msgspec.json.decode(self.web_push).get("endpoint")
+        return endpoint if isinstance(endpoint, str) else None
 
 
 DevicesByContact = dict[int, list[ContactDevice]]

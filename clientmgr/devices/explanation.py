@@ -2,7 +2,8 @@
 
 from datetime import UTC, datetime
 
-from clientmgr.devices.lookup import KnownDevice, StoredDevice, TokenClaim
+from clientmgr.devices.lookup import StoredDevice
+from clientmgr.devices.traces import KnownDevice, Link, TokenClaim
 
 
 def time_of(version: int | None) -> datetime | None:
@@ -23,20 +24,23 @@ def explain(known: KnownDevice) -> list[str]:
         )
     elif known.deleted_version:
         notes.append(f"it was deleted at {deleted_at}; what is known of it came later")
-    notes += [
-        f"contact {link.contact_id}, to which it was linked, was deleted at {_moment(link.contact_deleted_version)}: "
-        "what was known of the device until then is gone with it"
-        for link in known.links
-        if link.contact_deleted_version
-    ]
+    notes += [_explain_link(link) for link in known.links if link.contact_deleted_version]
     if device is not None:
         notes += [_explain_token(device, known.claim), _explain_contact(device)]
     return [note for note in notes if note]
 
 
+def _explain_link(link: Link) -> str:
+    return (
+        f"a contact to which it was linked at {_moment(link.linked_version)} was deleted at "
+        f"{_moment(link.contact_deleted_version)}: if the device was still that contact's then, what was known of it "
+        "until then is gone"
+    )
+
+
 def _explain_token(device: StoredDevice, claim: TokenClaim | None) -> str:
     match device.push_token_status:
-        case "superseded" if claim is not None and claim.client_id != device.client_id:
+        case "superseded" if claim is not None and claim.client_id is not None and not claim.is_its_own:
             return (
                 f"superseded: client {claim.client_id} claimed its push token at {_moment(claim.version)}; "
                 "it has none until it sets another"

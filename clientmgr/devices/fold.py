@@ -6,92 +6,164 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import UNSET, Struct
 
-from clientmgr.contracts.device_events import ContactPayload, DecodedEvent, InfoPayload, PushTokenPayload, WebPush
+from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.keyed_hashes import KeyedHashes
+from clientmgr.contracts.device_events import (
+    ContactMergePayload,
+    ContactPayload,
+    DecodedEvent,
+    InfoPayload,
+    PushTokenPayload,
+    WebPush,
+)
 from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.contracts.push_tokens import token_digest
+from clientmgr.devices.contact_history import NO_CONTACT, Link, Merge
 from clientmgr.devices.state import (
-    NO_DIGEST,
+    NO_HASH,
     ContactFacet,
     DeviceKey,
     DeviceState,
     Info,
     PushToken,
     TokenFacet,
-    TokenKey,
     merge,
 )
 
 
 class Claim(Struct, frozen=True, gc=False):
-    """Who claimed a token last. Between two claims of one millisecond the greater client id has it."""
+    """Who claimed a token last. Between two claims of one millisecond the greater hash has it."""
 
     version: int
-    client_id: str
+    device: bytes
 
-    def order(self) -> tuple[int, str]:
-        return self.version, self.client_id
+    def order(self) -> tuple[int, bytes]:
+        return self.version, self.device
+
+
+class TenantHashes:
+    """The hashes of one tenant, each made once for a batch."""
+
+    def __init__(self, hashes: KeyedHashes, customer_id: CustomerId) -> None:
+        self._hashes = hashes
+        self._customer_id = customer_id
+        self.names: dict[bytes, DeviceKey] = {}
+        """The devices that were asked for."""
+        self._devices: dict[DeviceKey, bytes] = {}
+        self._contacts: dict[int, bytes] = {}
+        self._tokens: dict[tuple[str, str], bytes] = {}
+
+    def device(self, key: DeviceKey) -> bytes:
+        if (known := self._devices.get(key)) is not None:
+            return known
+        made = self._devices[key] = self._hashes.device(self._customer_id, *key)
+        self.names[made] = key
+        return made
+
+    def contact(self, contact_id: int) -> bytes:
+        if (known := self._contacts.get(contact_id)) is not None:
+            return known
+        made = self._contacts[contact_id] = self._hashes.contact(self._customer_id, contact_id)
+        return made
+
+    def token(self, application_code: str, payload: PushTokenPayload) -> bytes:
+        web_push = payload.web_push
+        text = web_push.endpoint if isinstance(web_push, WebPush) else str(payload.push_token)
+        key = (application_code, text)
+        if (known := self._tokens.get(key)) is not None:
+            return known
+        made = self._tokens[key] = self._hashes.token(self._customer_id, application_code, token_digest(text))
+        return made
 
 
 @dataclass(slots=True)
 class TenantChanges:
-    """What some events of one tenant say, taken together."""
+    """What some events of one tenant say, taken together. Devices, tokens and contacts are named by their hashes."""
 
-    devices: dict[DeviceKey, DeviceState] = field(default_factory=dict)
-    deletions: dict[DeviceKey, int] = field(default_factory=dict)
-    claims: dict[TokenKey, Claim] = field(default_factory=dict)
-    links: dict[tuple[int, DeviceKey], int] = field(default_factory=dict)
-    """(contact, device) → when it was last linked; a superseded link counts for a deletion of the contact too."""
+    names: dict[bytes, DeviceKey] = field(default_factory=dict)
+    """How a device is called that may have no row yet."""
+    devices: dict[bytes, DeviceState] = field(default_factory=dict)
+    deletions: dict[bytes, int] = field(default_factory=dict)
+    claims: dict[bytes, Claim] = field(default_factory=dict)
+    links: dict[bytes, set[Link]] = field(default_factory=dict)
+    """By device."""
+    merges: dict[bytes, set[Merge]] = field(default_factory=dict)
+    """By the contact that is merged into another."""
 
-    def keys(self) -> set[DeviceKey]:
-        return self.devices.keys() | self.deletions.keys()
-
-    def touched(self) -> "Touched":
-        return Touched(self.keys(), self.claims, {contact_id for contact_id, _ in self.links})
-
-    def __contains__(self, key: DeviceKey) -> bool:
-        return key in self.devices or key in self.deletions
+    def __contains__(self, device: bytes) -> bool:
+        return device in self.devices or device in self.deletions
 
 
 @dataclass(frozen=True, slots=True)
 class Touched:
-    """What must be known before changes can be decided about."""
+    """What must be known before changes can be decided about, by hash."""
 
-    devices: Collection[DeviceKey]
-    tokens: Collection[TokenKey]
-    contacts: Collection[int]
+    devices: set[bytes] = field(default_factory=set)
+    tokens: set[bytes] = field(default_factory=set)
+    linked: set[bytes] = field(default_factory=set)
+    """Devices whose links must be known: whose they are may change."""
+    contacts: set[bytes] = field(default_factory=set)
+    merged: set[bytes] = field(default_factory=set)
+    """Contacts whose devices become others'."""
 
 
-def touched_by(events: Iterable[DecodedEvent]) -> Touched:
+def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
     """A glance at the events, so that the database can look while we fold them."""
-    devices, tokens, contacts = set(), set(), set()
+    touched = Touched()
     for decoded in events:
-        application_code = decoded.event.application_code
-        devices.add(DeviceKey(application_code, decoded.event.client_id))
-        match decoded.payload:
-            case PushTokenPayload() as payload:
-                tokens.add(TokenKey(application_code, _digest(payload)))
+        payload = decoded.payload
+        if isinstance(payload, ContactMergePayload):
+            touched.merged.add(hashes.contact(payload.from_contact_id))
+            continue
+        event = decoded.event
+        device = hashes.device(DeviceKey(event.application_code, event.client_id))
+        touched.devices.add(device)
+        match payload:
+            case PushTokenPayload():
+                touched.tokens.add(hashes.token(event.application_code, payload))
             case ContactPayload(contact_id=contact_id):
-                contacts.add(contact_id)
-    return Touched(devices, tokens, contacts)
+                touched.linked.add(device)
+                touched.contacts.add(hashes.contact(contact_id))
+            case None if event.event_type == "client.contactUnlinked":
+                touched.linked.add(device)
+    return touched
 
 
-def fold(events: Iterable[DecodedEvent]) -> TenantChanges:
+def fold(events: Iterable[DecodedEvent], hashes: TenantHashes) -> TenantChanges:
     """All events together; their order does not matter."""
-    changes = TenantChanges()
+    changes = TenantChanges(names=hashes.names)
     for decoded in events:
         event = decoded.event
-        key = DeviceKey(event.application_code, event.client_id)
         version = event.occurred_at
-        if event.event_type == "client.deleted":
-            changes.deletions[key] = max(version, changes.deletions.get(key, 0))
+        if isinstance(decoded.payload, ContactMergePayload):
+            _note_merge(decoded.payload, version, changes, hashes)
             continue
-        state = _state_after(decoded, changes, key)
-        known = changes.devices.get(key)
-        changes.devices[key] = state if known is None else merge(known, state)
+        device = hashes.device(DeviceKey(event.application_code, event.client_id))
+        if event.event_type == "client.deleted":
+            changes.deletions[device] = max(version, changes.deletions.get(device, 0))
+            continue
+        state = _state_after(decoded, changes, device, hashes)
+        known = changes.devices.get(device)
+        changes.devices[device] = state if known is None else merge(known, state)
     return changes
 
 
-def _state_after(decoded: DecodedEvent, changes: TenantChanges, key: DeviceKey) -> DeviceState:
+def merges_in(events: Collection[DecodedEvent], hashes: TenantHashes) -> dict[bytes, set[Merge]]:
+    """The merges alone: they are recorded before anything is asked."""
+    changes = TenantChanges()
+    for decoded in events:
+        if isinstance(decoded.payload, ContactMergePayload):
+            _note_merge(decoded.payload, decoded.event.occurred_at, changes, hashes)
+    return changes.merges
+
+
+def _note_merge(payload: ContactMergePayload, version: int, changes: TenantChanges, hashes: TenantHashes) -> None:
+    into = payload.into_contact_id
+    merges = changes.merges.setdefault(hashes.contact(payload.from_contact_id), set())
+    merges.add(Merge(version, hashes.contact(into), into))
+
+
+def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, hashes: TenantHashes) -> DeviceState:
     """What one event says of its device; what it says of tokens and contacts is noted in `changes`."""
     version = decoded.event.occurred_at
     state = DeviceState(last_seen=version)
@@ -101,36 +173,28 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, key: DeviceKey) 
                 name: Info(version, value) for name in INFO_FIELDS if (value := getattr(info, name)) is not UNSET
             }
         case PushTokenPayload() as payload:
-            token, digest = _push_token(payload)
-            state.token = TokenFacet(version, digest, token, status="valid")
-            _claim(changes, TokenKey(key.application_code, digest), Claim(version, key.client_id))
+            token_hash = hashes.token(decoded.event.application_code, payload)
+            state.token = TokenFacet(version, token_hash, _push_token(payload), status="valid")
+            _claim(changes, token_hash, Claim(version, device))
         case ContactPayload(contact_id=contact_id):
             state.contact = ContactFacet(version, contact_id)
-            link = (contact_id, key)
-            changes.links[link] = max(version, changes.links.get(link, 0))
+            changes.links.setdefault(device, set()).add(Link(version, hashes.contact(contact_id), contact_id))
         case None if decoded.event.event_type == "client.pushTokenCleared":
-            state.token = TokenFacet(version, NO_DIGEST)
-        case None:
+            state.token = TokenFacet(version, NO_HASH)
+        case _:
             state.contact = ContactFacet(version, None)
+            changes.links.setdefault(device, set()).add(Link(version, NO_CONTACT))
     return state
 
 
-def _claim(changes: TenantChanges, key: TokenKey, claim: Claim) -> None:
+def _claim(changes: TenantChanges, token_hash: bytes, claim: Claim) -> None:
     # A claim counts even where the event that makes it is otherwise stale.
-    known = changes.claims.get(key)
+    known = changes.claims.get(token_hash)
     if known is None or claim.order() > known.order():
-        changes.claims[key] = claim
+        changes.claims[token_hash] = claim
 
 
-def _push_token(payload: PushTokenPayload) -> tuple[PushToken, bytes]:
-    """The token, and the digest that it is known by."""
+def _push_token(payload: PushTokenPayload) -> PushToken:
     if isinstance(payload.web_push, WebPush):
-        token = PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
-    else:
-        token = PushToken(payload.kind, token=str(payload.push_token))
-    return token, _digest(payload)
-
-
-def _digest(payload: PushTokenPayload) -> bytes:
-    web_push = payload.web_push
-    return token_digest(web_push.endpoint if isinstance(web_push, WebPush) else str(payload.push_token))
+        return PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
+    return PushToken(payload.kind, token=str(payload.push_token))

@@ -1,7 +1,6 @@
-"""Finds devices for support people: by contact, client, token or hardware, and everything known of one. Read only."""
+"""Finds devices for support people: by contact, client or hardware, and all of them. Read only."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,7 +11,6 @@ from psycopg.rows import dict_row
 
 from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.contracts.device_fields import FIELDS, with_fields
-from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.masking import mask, masked
 from clientmgr.devices.queries import device_queries, export_columns
 from clientmgr.tenants.registry import ensure_usable, find_tenant
@@ -42,7 +40,7 @@ class StoredDevice(Struct, frozen=True):
     push_token_status: str
     push_token_version: int
     push_token_status_version: int
-    push_token_digest: bytes | None
+    push_token_hash: bytes | None
     web_push: Mapping[str, Any] | None
     orphaned_since: datetime | None
     last_seen_at: datetime | None
@@ -52,37 +50,6 @@ class StoredDevice(Struct, frozen=True):
     def masked(self) -> "StoredDevice":
         """The same without what would let somebody else push to the device."""
         return replace(self, **{name: masked(getattr(self, name), secret=True) for name in _MASKED_COLUMNS})
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """A contact that the device was linked to at some time, and when that contact was deleted, if it was."""
-
-    contact_id: int
-    linked_version: int
-    contact_deleted_version: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenClaim:
-    """Which device claimed a token last."""
-
-    application_code: str
-    client_id: str
-    version: int
-
-
-@dataclass(frozen=True, slots=True)
-class KnownDevice:
-    """All that is left of a device: its row, if it has one, and what explains the row or its absence."""
-
-    application_code: str
-    client_id: str
-    device: StoredDevice | None
-    deleted_version: int | None
-    links: tuple[Link, ...]
-    claim: TokenClaim | None
-    """Of the token that it set last."""
 
 
 class DeviceLookup:
@@ -95,22 +62,18 @@ class DeviceLookup:
         queries = device_queries("lookup")
         self._queries = {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
+    def rows(self, query: str, **parameters: Any) -> list[tuple[Any, ...]]:
+        """What a query of `lookup.sql` finds."""
+        return self._connection.execute(self._queries[query], parameters).fetchall()
+
     def by_contact(self, contact_id: int, *, limit: int) -> list[StoredDevice]:
-        return self._devices("by_contact", contact_id=contact_id, limit=limit)
+        return self.devices("by_contact", contact_id=contact_id, limit=limit)
 
     def by_client(self, client_id: str, *, limit: int) -> list[StoredDevice]:
-        return self._devices("by_client", client_id=client_id, limit=limit)
+        return self.devices("by_client", client_id=client_id, limit=limit)
 
     def by_hardware(self, hardware_id: str, *, limit: int) -> list[StoredDevice]:
-        return self._devices("by_hardware", hardware_id=hardware_id, limit=limit)
-
-    def by_token(self, token: str, *, limit: int) -> list[StoredDevice]:
-        """The devices (one of an application) that hold a push token or a web push endpoint."""
-        return self._devices("by_token", digest=token_digest(token), limit=limit)
-
-    def contact_deleted_version(self, contact_id: int) -> int | None:
-        row = self._connection.execute(self._queries["contact_tombstone"], {"contact_id": contact_id}).fetchone()
-        return None if row is None else int(row[0])
+        return self.devices("by_hardware", hardware_id=hardware_id, limit=limit)
 
     def contact_with_most_devices(self) -> int | None:
         row = self._connection.execute(self._queries["contact_with_most_devices"]).fetchone()
@@ -120,27 +83,6 @@ class DeviceLookup:
         """Contacts that have devices, the lowest ids first."""
         rows = self._connection.execute(self._queries["some_contacts"], {"limit": limit}).fetchall()
         return [int(row[0]) for row in rows]
-
-    def everything(self, client_id: str, application_code: str | None = None) -> list[KnownDevice]:
-        """What is known of a client in one application, or in each that knows it; also of one that is deleted."""
-        wanted = {"client_id": client_id}
-        devices = {device.application_code: device for device in self.by_client(client_id, limit=EXPORT_ROWS_AT_ONCE)}
-        tombstones = dict(self._connection.execute(self._queries["tombstones_of_client"], wanted).fetchall())
-        links: dict[str, list[Link]] = {}
-        for application, *link in self._connection.execute(self._queries["links_of_client"], wanted):
-            links.setdefault(application, []).append(Link(*link))
-        return [
-            KnownDevice(
-                application,
-                client_id,
-                devices.get(application),
-                tombstones.get(application),
-                tuple(links.get(application, ())),
-                self._claim(devices.get(application)),
-            )
-            for application in sorted({*devices, *tombstones, *links})
-            if application_code in (None, application)
-        ]
 
     def estimated_count(self) -> int:
         """About how many devices there are; 0: nobody has counted yet."""
@@ -161,18 +103,11 @@ class DeviceLookup:
 
         return columns, portions()
 
-    def _devices(self, query: str, **parameters: Any) -> list[StoredDevice]:
+    def devices(self, query: str, **parameters: Any) -> list[StoredDevice]:
         with self._connection.cursor(row_factory=dict_row) as cursor:
             cursor.execute(self._queries[query], parameters)
             names = StoredDevice.__struct_fields__
             return [StoredDevice(*map(row.__getitem__, names)) for row in cursor]
-
-    def _claim(self, device: StoredDevice | None) -> TokenClaim | None:
-        if device is None or device.push_token_digest is None:
-            return None
-        wanted = {"application_code": device.application_code, "digest": device.push_token_digest}
-        row = self._connection.execute(self._queries["claims_of_token"], wanted).fetchone()
-        return None if row is None else TokenClaim(*row)
 
 
 def _without(row: tuple[Any, ...], secret: frozenset[int]) -> tuple[Any, ...]:

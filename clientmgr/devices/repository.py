@@ -3,14 +3,17 @@
 import functools
 import operator
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
-from clientmgr.base.arrays import bigint_array, text_array
+from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.keyed_hashes import KeyedHashes
+from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact, Reported
 from clientmgr.devices.queries import REPORTED_COLUMNS, TOKEN_FIELDS, device_queries
 
@@ -19,8 +22,11 @@ _CLIENT_ID = operator.attrgetter("client_id")
 _INFO_VERSIONS = msgspec.json.Decoder(dict[str, int])
 
 
+@dataclass(frozen=True)
 class DeviceRepository:
     """Reads on a connection that it is given, in whatever transaction that has open."""
+
+    hashes: KeyedHashes
 
     async def find_by_contact_keys(
         self,
@@ -53,9 +59,25 @@ class DeviceRepository:
         self, connection: AsyncConnection[Any], customer_id: CustomerId, contact_ids: Collection[int]
     ) -> set[int]:
         """Those of these contacts that have been deleted: what another store still has of them is not to be used."""
+        asked = {self.hashes.contact(customer_id, contact_id): contact_id for contact_id in contact_ids}
         async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
-            await cursor.execute(_tombstones_query(customer_id), {"contact_ids": bigint_array(contact_ids)})
-            return {contact_id for contact_id, _ in await cursor.fetchall()}
+            await cursor.execute(_deleted_query(customer_id), {"contacts": bytea_array(asked)})
+            return {asked[contact] for (contact,) in await cursor.fetchall()}
+
+    async def find_verdicts(
+        self,
+        connection: AsyncConnection[Any],
+        customer_id: CustomerId,
+        application_code: str,
+        tokens: Collection[str],
+    ) -> dict[str, str]:
+        """What providers said last of these tokens (or web push endpoints) of an application, where they did."""
+        asked = {self.hashes.token(customer_id, application_code, token_digest(token)): token for token in tokens}
+        if not asked:
+            return {}
+        async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
+            await cursor.execute(_verdicts_query(customer_id), {"tokens": bytea_array(asked)})
+            return {asked[token]: status for token, status in await cursor.fetchall()}
 
     async def transaction_age_s(self, connection: AsyncConnection[Any]) -> float:
         """For how long the connection's transaction has been open."""
@@ -77,7 +99,12 @@ class DeviceRepository:
         async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
             await cursor.execute(
                 _reported_query(customer_id),
-                {"application_code": application_code, "client_ids": text_array(client_ids)},
+                {
+                    "client_ids": text_array(client_ids),
+                    "devices": bytea_array(
+                        self.hashes.device(customer_id, application_code, client_id) for client_id in client_ids
+                    ),
+                },
             )
             return {row[0]: _reported_of(row) for row in await cursor.fetchall()}
 
@@ -104,5 +131,10 @@ def _reported_query(customer_id: CustomerId) -> bytes:
 
 
 @functools.lru_cache(maxsize=4096)
-def _tombstones_query(customer_id: CustomerId) -> bytes:
-    return in_schema(device_queries("devices")["contact_tombstones"], customer_id).encode()
+def _deleted_query(customer_id: CustomerId) -> bytes:
+    return in_schema(device_queries("devices")["deleted_contacts"], customer_id).encode()
+
+
+@functools.lru_cache(maxsize=4096)
+def _verdicts_query(customer_id: CustomerId) -> bytes:
+    return in_schema(_QUERIES["find_verdicts"], customer_id).encode()

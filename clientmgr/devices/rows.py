@@ -6,18 +6,19 @@ from typing import Any, Final
 
 import msgspec
 
-from clientmgr.base.arrays import bigint_array, bytea_array, text_array
+from clientmgr.base.arrays import bigint_array, bytea_array
 from clientmgr.contracts.device_fields import INFO_FIELDS, JSON_INFO_FIELDS
+from clientmgr.devices.contact_history import Link, Merge
+from clientmgr.devices.decide import Tombstone
 from clientmgr.devices.fold import Claim
 from clientmgr.devices.state import (
-    NO_DIGEST,
+    NO_HASH,
     ContactFacet,
     DeviceKey,
     DeviceState,
     Info,
     PushToken,
     TokenFacet,
-    TokenKey,
     provider_of,
 )
 
@@ -26,7 +27,7 @@ _FACET_COLUMNS: Final = (
     "contact_version",
     "push_token",
     "push_token_kind",
-    "push_token_digest",
+    "push_token_hash",
     "push_token_status",
     "push_token_version",
     "push_token_status_version",
@@ -36,8 +37,17 @@ _FACET_COLUMNS: Final = (
 )
 STATE_COLUMNS: Final = (*_FACET_COLUMNS, *INFO_FIELDS)
 """The columns of `devices` that a state is made from. The queries select them in this order, as `:state_columns`."""
-DEVICE_ROW: Final = ("application_code", "client_id", "deleted_version", *STATE_COLUMNS)
+DEVICE_ROW: Final = (
+    "device_hash",
+    "application_code",
+    "client_id",
+    "deleted_version",
+    "contact_deleted_version",
+    *STATE_COLUMNS,
+)
 """A row of `devices`; one of `claims` begins like this."""
+TOMBSTONE: Final = slice(3, 5)
+"""Where a row has it; nulls: there is none."""
 _PLACES: Final = {name: place for place, name in enumerate(DEVICE_ROW)}
 LAST_SEEN: Final = _PLACES["last_seen_version"]
 """Where a row has it; null: there is no such device."""
@@ -52,7 +62,7 @@ def state_of(row: Sequence[Any]) -> DeviceState:
         contact_version,
         push_token,
         kind,
-        digest,
+        token_hash,
         status,
         version,
         status_version,
@@ -68,7 +78,7 @@ def state_of(row: Sequence[Any]) -> DeviceState:
             info[name] = Info(known.version, _undecoded(known.value))
     return DeviceState(
         info,
-        TokenFacet(version, NO_DIGEST if digest is None else bytes(digest), token, status, status_version),
+        TokenFacet(version, NO_HASH if token_hash is None else bytes(token_hash), token, status, status_version),
         ContactFacet(contact_version, contact_id),
         last_seen,
     )
@@ -79,15 +89,16 @@ def _undecoded(text: str | None) -> msgspec.Raw | None:
     return None if text is None else msgspec.Raw(text)
 
 
-def row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
+def row_of(device: bytes, key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     """A state as the JSON that `upsert_devices` reads; what is absent is null there."""
     token = state.token
     row: dict[str, Any] = {
+        "device_hash": f"\\x{device.hex()}",
         "application_code": key.application_code,
         "client_id": key.client_id,
         "contact_id": state.contact.contact_id,
         "contact_version": state.contact.version,
-        "push_token_digest": None if token.digest == NO_DIGEST else f"\\x{token.digest.hex()}",
+        "push_token_hash": None if token.hash == NO_HASH else f"\\x{token.hash.hex()}",
         "push_token_status": token.status,
         "push_token_version": token.version,
         "push_token_status_version": token.status_version,
@@ -106,31 +117,37 @@ def row_of(key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     return row
 
 
-def device_columns(keys: Iterable[DeviceKey]) -> dict[str, str]:
-    ordered = list(keys)
+def tombstone_columns(tombstones: Mapping[bytes, Tombstone]) -> dict[str, str]:
     return {
-        "application_codes": text_array(key.application_code for key in ordered),
-        "client_ids": text_array(key.client_id for key in ordered),
+        "devices": bytea_array(tombstones),
+        "versions": bigint_array(tombstone.own for tombstone in tombstones.values()),
+        "contact_versions": bigint_array(tombstone.by_contact for tombstone in tombstones.values()),
     }
 
 
-def token_columns(keys: Iterable[TokenKey]) -> dict[str, str]:
-    ordered = list(keys)
+def claim_columns(claims: Mapping[bytes, Claim]) -> dict[str, str]:
     return {
-        "application_codes": text_array(key.application_code for key in ordered),
-        "digests": bytea_array(key.digest for key in ordered),
-    }
-
-
-def claim_columns(claims: Mapping[TokenKey, Claim]) -> dict[str, str]:
-    return token_columns(claims) | {
-        "client_ids": text_array(claim.client_id for claim in claims.values()),
+        "tokens": bytea_array(claims),
+        "devices": bytea_array(claim.device for claim in claims.values()),
         "versions": bigint_array(claim.version for claim in claims.values()),
     }
 
 
-def link_columns(links: Mapping[tuple[int, DeviceKey], int]) -> dict[str, str]:
-    return device_columns(key for _, key in links) | {
-        "contact_ids": bigint_array(contact_id for contact_id, _ in links),
-        "versions": bigint_array(links.values()),
+def link_columns(links: Mapping[bytes, Iterable[Link]]) -> dict[str, str]:
+    flat = [(device, link) for device, of_device in links.items() for link in of_device]
+    return {
+        "devices": bytea_array(device for device, _ in flat),
+        "versions": bigint_array(link.version for _, link in flat),
+        "contacts": bytea_array(link.contact for _, link in flat),
+        "contact_ids": bigint_array(link.contact_id for _, link in flat),
+    }
+
+
+def merge_columns(merges: Mapping[bytes, Iterable[Merge]]) -> dict[str, str]:
+    flat = [(contact, merge) for contact, of_contact in merges.items() for merge in of_contact]
+    return {
+        "contacts": bytea_array(contact for contact, _ in flat),
+        "versions": bigint_array(merge.version for _, merge in flat),
+        "into": bytea_array(merge.into for _, merge in flat),
+        "into_contact_ids": bigint_array(merge.into_contact_id for _, merge in flat),
     }

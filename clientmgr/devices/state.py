@@ -14,19 +14,13 @@ from msgspec.structs import replace
 
 from clientmgr.contracts.providers import PROVIDER_OF_KIND
 
-NO_DIGEST = b""
+NO_HASH = b""
+"""Of no token."""
 
 
 class DeviceKey(NamedTuple):
     application_code: str
     client_id: str
-
-
-class TokenKey(NamedTuple):
-    """A push token of an application, by digest: it belongs to one device at most."""
-
-    application_code: str
-    digest: bytes
 
 
 # Structs, because millions of them are made: a dataclass takes nine times as long. None can be part of a cycle, so the
@@ -49,13 +43,24 @@ class PushToken(Struct, frozen=True, gc=False):
 
 
 class TokenFacet(Struct, frozen=True, gc=False):
-    """The token register. A digest without a token: another device has claimed it since (superseded)."""
+    """The token register. A hash without a token: another device has claimed it since (superseded)."""
 
     version: int = 0
-    digest: bytes = NO_DIGEST
+    hash: bytes = NO_HASH
     token: PushToken | None = None
     status: str = "none"
     status_version: int = 0
+
+
+class TokenVerdict(Struct, frozen=True, gc=False):
+    """The newest that a provider said of a token. It counts for whoever set the token no later."""
+
+    version: int
+    status: str
+
+    def order(self) -> tuple[int, bool]:
+        """Of two verdicts of one millisecond `invalid` stands: a bad token costs more than a good one left out."""
+        return self.version, self.status == "invalid"
 
 
 class ContactFacet(Struct, frozen=True, gc=False):
@@ -108,8 +113,16 @@ def erase_until(state: DeviceState, version: int) -> DeviceState | None:
 
 def supersede(state: DeviceState) -> DeviceState:
     """The device after another one claimed its token: the row stays, the token goes."""
-    token = TokenFacet(version=state.token.version, digest=state.token.digest, status="superseded")
+    token = TokenFacet(version=state.token.version, hash=state.token.hash, status="superseded")
     return replace(state, token=token)
+
+
+def judged(token: TokenFacet, verdict: TokenVerdict) -> TokenFacet:
+    """The token after a verdict on it. One from before it was set says nothing of it."""
+    known = TokenVerdict(token.status_version, token.status)
+    if verdict.version < token.version or verdict.order() <= known.order():
+        return token
+    return replace(token, status=verdict.status, status_version=verdict.version)
 
 
 def provider_of(state: DeviceState) -> str:
@@ -152,12 +165,12 @@ def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
         return left if left.version else right
     if left == right:
         return left
-    if (left.version, left.digest) == (right.version, right.digest):
+    if (left.version, left.hash) == (right.version, right.hash):
         # The same write twice: what is known of it besides (superseded, a verdict on it) is kept. Or one token that was
         # set twice in a moment with other keys, or as another kind: any order of arrival has to choose the same.
         return max(left, right, key=_known_of)
-    newer, older = sorted((left, right), key=lambda facet: (facet.version, facet.digest), reverse=True)
-    if newer.digest == older.digest and older.status_version >= newer.version:
+    newer, older = sorted((left, right), key=lambda facet: (facet.version, facet.hash), reverse=True)
+    if newer.hash == older.hash and older.status_version >= newer.version:
         # Set again before the verdict on it was given: the verdict stands.
         return replace(newer, status=older.status, status_version=older.status_version)
     return newer

@@ -5,8 +5,8 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -15,29 +15,33 @@ from psycopg.rows import tuple_row
 
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.portions import portions
+from clientmgr.base.settings import Settings
 from clientmgr.contracts.device_events import DecodedEvent
 from clientmgr.contracts.verdicts import Verdict
-from clientmgr.devices.decide import Decider, Stored, Writes, forget_contacts
-from clientmgr.devices.fold import Claim, TenantChanges, Touched, fold, touched_by
+from clientmgr.devices.contact_history import Contacts, Link, Merge
+from clientmgr.devices.decide import Decider, Stored, Tombstone, Writes, erased_by
+from clientmgr.devices.fold import Claim, TenantChanges, TenantHashes, Touched, fold, merges_in, touched_by
 from clientmgr.devices.queries import device_queries
 from clientmgr.devices.rows import (
     LAST_SEEN,
+    TOMBSTONE,
     claim_columns,
-    device_columns,
     link_columns,
+    merge_columns,
     row_of,
     state_of,
-    token_columns,
+    tombstone_columns,
 )
-from clientmgr.devices.state import DeviceKey, TokenKey
+from clientmgr.devices.state import DeviceKey, TokenVerdict
 
 DEVICES_AT_ONCE = 64
 """In one statement."""
 Rows = AsyncCursor[tuple[Any, ...]]
 
-Links = dict[tuple[int, DeviceKey], int]
-"""(contact, device) → when it was last linked."""
+LINK, MERGE, DELETION = 1, 2, 3
+"""What a row of `contact_histories` is."""
 
 
 @functools.lru_cache(maxsize=4096)
@@ -47,10 +51,145 @@ def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
     return {name: in_schema(sql, customer_id).encode() for name, sql in queries.items()}
 
 
-async def apply_events(connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]) -> None:
-    """Write what a batch's events say of its tenants."""
-    touched = {customer_id: touched_by(of_tenant) for customer_id, of_tenant in events.items()}
-    await _apply(connection, touched, lambda customer_id: fold(events[customer_id]))
+@dataclass(frozen=True)
+class DeviceStore:
+    """What workers write to tenants' tables. It holds the key of the hashes and nothing else."""
+
+    hashes: KeyedHashes
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> "DeviceStore":
+        return cls(KeyedHashes.from_settings(settings))
+
+    async def apply_events(
+        self, connection: AsyncConnection[Any], events: Mapping[CustomerId, Sequence[DecodedEvent]]
+    ) -> None:
+        """Write what a batch's events say of its tenants."""
+        hashes = {customer_id: TenantHashes(self.hashes, customer_id) for customer_id in events}
+        touched = {customer_id: touched_by(of_tenant, hashes[customer_id]) for customer_id, of_tenant in events.items()}
+        async with connection.pipeline():
+            await _lock_writes(connection, events)
+            for customer_id, of_tenant in touched.items():
+                if of_tenant.merged:
+                    merges = merges_in(events[customer_id], hashes[customer_id])
+                    await _record_merges(connection, tenant_queries(customer_id), merges, of_tenant)
+            await _apply(connection, touched, lambda customer_id: fold(events[customer_id], hashes[customer_id]))
+
+    async def delete_contacts(
+        self, connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, Collection[int]]]
+    ) -> dict[CustomerId, dict[int, int]]:
+        """Delete tenants' contacts (id → versions of the deletions), with the devices that were theirs at that moment.
+
+        Returns how many devices went with each contact, where some did.
+        """
+        deletions = {
+            customer_id: _TenantDeletions.of(TenantHashes(self.hashes, customer_id), of_tenant)
+            for customer_id, of_tenant in contacts.items()
+        }
+        async with connection.pipeline():
+            await _lock_writes(connection, contacts)
+            asked = {}
+            for customer_id, of_tenant in deletions.items():
+                query = tenant_queries(customer_id)["delete_contacts"]
+                asked[customer_id] = await _send(connection, query, of_tenant.columns())
+            for customer_id, of_tenant in deletions.items():
+                of_tenant.decide(await asked[customer_id].fetchall())
+                if of_tenant.taken:
+                    columns = {
+                        "devices": bytea_array(of_tenant.taken),
+                        "versions": bigint_array(of_tenant.taken.values()),
+                    }
+                    await connection.execute(tenant_queries(customer_id)["take_devices"], columns)
+            # What has newer parts that stay, or only loses its contact.
+            others = {
+                customer_id: Touched(devices=of_tenant.others, linked=of_tenant.others)
+                for customer_id, of_tenant in deletions.items()
+                if of_tenant.others
+            }
+            if others:
+                await _apply(connection, others, lambda _: TenantChanges())
+        return {customer_id: dict(of_tenant.counts) for customer_id, of_tenant in deletions.items()}
+
+    async def apply_verdicts(
+        self, connection: AsyncConnection[Any], verdicts: Mapping[CustomerId, Sequence[Verdict]]
+    ) -> int:
+        """Keep the verdicts, and set the tokens' status where they apply now; returns how many did."""
+        async with connection.pipeline():
+            await _lock_writes(connection, verdicts)
+            sent = []
+            for customer_id, of_tenant in verdicts.items():
+                columns = {
+                    "tokens": bytea_array(
+                        self.hashes.token(customer_id, verdict.application_code, verdict.token_digest)
+                        for verdict in of_tenant
+                    ),
+                    "statuses": text_array(verdict.status for verdict in of_tenant),
+                    "versions": bigint_array(verdict.occurred_at for verdict in of_tenant),
+                }
+                sent.append(await _send(connection, tenant_queries(customer_id)["record_verdicts"], columns))
+        return sum(updated.rowcount for updated in sent)
+
+
+@dataclass(slots=True)
+class _TenantDeletions:
+    """Contacts of one tenant that are deleted, and what that does to the devices that ever were theirs."""
+
+    versions: dict[bytes, Collection[int]]
+    contact_ids: dict[bytes, int]
+    taken: dict[bytes, int] = field(default_factory=dict)
+    """Devices that go, each with the moment up to which it is erased."""
+    others: set[bytes] = field(default_factory=set)
+    """Devices that stay, and have to be decided about."""
+    counts: Counter[int] = field(default_factory=Counter)
+    """By contact: devices that went."""
+
+    @classmethod
+    def of(cls, hashes: TenantHashes, contacts: Mapping[int, Collection[int]]) -> "_TenantDeletions":
+        by_hash = {hashes.contact(contact_id): contact_id for contact_id in contacts}
+        return cls({contact: contacts[contact_id] for contact, contact_id in by_hash.items()}, by_hash)
+
+    def columns(self) -> dict[str, str]:
+        flat = [(contact, version) for contact, versions in self.versions.items() for version in versions]
+        return {
+            "contacts": bytea_array(contact for contact, _ in flat),
+            "versions": bigint_array(version for _, version in flat),
+        }
+
+    def decide(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Look at the answer of `delete_contacts`, device by device."""
+        contacts = Contacts()
+        links: dict[bytes, list[Link]] = {}
+        known: dict[bytes, tuple[int | None, int | None]] = {}
+        for kind, key, version, contact, last_seen, owner in rows:
+            if kind == LINK:
+                links.setdefault(key, []).append(Link(version, contact, None))
+                known[key] = last_seen, owner
+            else:
+                contacts.add({key: [Merge(version, contact, None)]})
+        deleted = set(self.contact_ids.values())
+        for device, of_device in links.items():
+            last_seen, owner = known[device]
+            erased = erased_by(self.versions, contacts, of_device)
+            if erased and (last_seen is None or last_seen <= max(erased.values())):
+                self.taken[device] = max(erased.values())
+                if last_seen is not None:
+                    self.counts.update(self.contact_ids[contact] for contact in erased)
+            elif erased or owner in deleted:
+                self.others.add(device)
+
+
+async def _record_merges(
+    connection: AsyncConnection[Any],
+    queries: Mapping[str, bytes],
+    merges: Mapping[bytes, Iterable[Merge]],
+    touched: Touched,
+) -> None:
+    """Record merges, and add the devices that they may give to others to those that the batch touches."""
+    await connection.execute(queries["record_merges"], merge_columns(merges))
+    found = await _send(connection, queries["devices_ever_of"], {"contacts": bytea_array(touched.merged)})
+    devices = {row[0] for row in await found.fetchall()}
+    touched.devices.update(devices)
+    touched.linked.update(devices)
 
 
 async def _apply(
@@ -59,92 +198,9 @@ async def _apply(
     changes_of: Callable[[CustomerId], TenantChanges],
 ) -> None:
     """Ask for everything at once. While the server looks or writes, what comes next is seen to here."""
-    async with connection.pipeline():
-        await _lock_writes(connection, touched)
-        asked = {customer_id: await _ask(connection, customer_id, touched[customer_id]) for customer_id in touched}
-        for customer_id, questions in asked.items():
-            await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
-
-
-async def delete_contacts(
-    connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, int]]
-) -> dict[CustomerId, dict[int, int]]:
-    """Delete tenants' contacts (id → version of the deletion) with their devices; returns how many of each went."""
-    links = await _record_deletions(connection, contacts)
-    deletions = {
-        customer_id: forget_contacts(tombstones, of_contacts).deletions
-        for customer_id, (tombstones, of_contacts) in links.items()
-        if of_contacts
-    }
-    gone = await _delete_devices_until(connection, deletions)
-    # What is left was never here, or has newer parts that stay.
-    others = {
-        customer_id: TenantChanges(deletions=left)
-        for customer_id, versions in deletions.items()
-        if (left := {key: version for key, version in versions.items() if key not in gone[customer_id]})
-    }
-    if others:
-        touched = {customer_id: changes.touched() for customer_id, changes in others.items()}
-        await _apply(connection, touched, others.__getitem__)
-    return {
-        customer_id: Counter(contact_id for contact_id, key in links[customer_id][1] if key in keys)
-        for customer_id, keys in gone.items()
-    }
-
-
-async def _record_deletions(
-    connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, int]]
-) -> dict[CustomerId, tuple[dict[int, int], Links]]:
-    """Leave the contacts' tombstones; returns up to when each is deleted, and the devices it was linked to."""
-    sent = {}
-    async with connection.pipeline():
-        await _lock_writes(connection, contacts)
-        for customer_id in sorted(contacts):
-            queries, versions = tenant_queries(customer_id), contacts[customer_id]
-            wanted = {"contact_ids": bigint_array(versions)}
-            # A contact that was deleted before, and later than this message says, stays deleted until then.
-            await connection.execute(
-                queries["upsert_contact_tombstones"], wanted | {"versions": bigint_array(versions.values())}
-            )
-            tombstones = await _send(connection, queries["contact_tombstones"], wanted)
-            sent[customer_id] = tombstones, await _send(connection, queries["links"], wanted)
-    return {
-        customer_id: (
-            dict(await tombstones.fetchall()),
-            {(row[0], DeviceKey(row[1], row[2])): row[3] for row in await links.fetchall()},
-        )
-        for customer_id, (tombstones, links) in sent.items()
-    }
-
-
-async def _delete_devices_until(
-    connection: AsyncConnection[Any], deletions: Mapping[CustomerId, Mapping[DeviceKey, int]]
-) -> dict[CustomerId, set[DeviceKey]]:
-    """Delete the devices that nothing newer is known of, and leave tombstones of all; returns which went."""
-    sent = {}
-    async with connection.pipeline():
-        for customer_id, versions in deletions.items():
-            queries = tenant_queries(customer_id)
-            columns = device_columns(versions) | {"versions": bigint_array(versions.values())}
-            sent[customer_id] = await _send(connection, queries["delete_devices_until"], columns)
-            await connection.execute(queries["upsert_device_tombstones"], columns)
-    return {customer_id: {DeviceKey(*row) for row in await rows.fetchall()} for customer_id, rows in sent.items()}
-
-
-async def apply_verdicts(connection: AsyncConnection[Any], customer_id: CustomerId, verdicts: Sequence[Verdict]) -> int:
-    """Set the tokens' status where the verdicts still apply; returns how many did."""
-    queries = tenant_queries(customer_id)
-    columns = {
-        "application_codes": text_array(verdict.application_code for verdict in verdicts),
-        "client_ids": text_array(verdict.client_id for verdict in verdicts),
-        "digests": bytea_array(verdict.token_digest for verdict in verdicts),
-        "statuses": text_array(verdict.status for verdict in verdicts),
-        "versions": bigint_array(verdict.occurred_at for verdict in verdicts),
-    }
-    async with connection.pipeline():
-        await _lock_writes(connection, [customer_id])
-        updated = await _send(connection, queries["update_token_status"], columns)
-    return updated.rowcount
+    asked = {customer_id: await _ask(connection, customer_id, touched[customer_id]) for customer_id in touched}
+    for customer_id, questions in asked.items():
+        await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
 
 
 async def _lock_writes(connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]) -> None:
@@ -156,23 +212,25 @@ async def _lock_writes(connection: AsyncConnection[Any], customer_ids: Iterable[
 class Questions:
     """What was asked of one tenant. Whoever fetches the first answer has waited for all."""
 
-    devices: Sequence[tuple[Sequence[DeviceKey], Rows]]
+    devices: Sequence[tuple[Sequence[bytes], Rows]]
     claims: Rows | None
-    contacts: Rows | None
+    histories: Rows | None
 
 
 async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, touched: Touched) -> Questions:
     queries = tenant_queries(customer_id)
-    claims = await _send(connection, queries["claims"], token_columns(touched.tokens)) if touched.tokens else None
-    contacts = None
-    if touched.contacts:
-        contact_ids = bigint_array(touched.contacts)
-        contacts = await _send(connection, queries["contact_tombstones"], {"contact_ids": contact_ids})
+    claims = None
+    if touched.tokens:
+        claims = await _send(connection, queries["claims"], {"tokens": bytea_array(touched.tokens)})
+    histories = None
+    if touched.linked:
+        wanted = {"devices": bytea_array(touched.linked), "contacts": bytea_array(touched.contacts)}
+        histories = await _send(connection, queries["contact_histories"], wanted)
     devices = [
-        (keys, await _send(connection, queries["devices"], device_columns(keys)))
-        for keys in portions(list(touched.devices), DEVICES_AT_ONCE)
+        (some, await _send(connection, queries["devices"], {"devices": bytea_array(some)}))
+        for some in portions(list(touched.devices), DEVICES_AT_ONCE)
     ]
-    return Questions(devices, claims, contacts)
+    return Questions(devices, claims, histories)
 
 
 async def _merge(
@@ -181,38 +239,58 @@ async def _merge(
     """Bring one tenant's tables to what the changes and the answers say together."""
     stored = Stored()
     for row in () if questions.claims is None else await questions.claims.fetchall():
-        stored.claims[TokenKey(row[0], bytes(row[-2]))] = Claim(row[-1], row[1])
-        if row[LAST_SEEN] is not None:
-            stored.devices[DeviceKey(row[0], row[1])] = state_of(row)
-    if questions.contacts is not None:
-        stored.contact_tombstones = dict(await questions.contacts.fetchall())
+        _note_claim(row, stored)
+    for row in () if questions.histories is None else await questions.histories.fetchall():
+        _note_history(row, stored)
     decider = Decider(changes, stored)
     await _write(connection, queries, decider.first())
-    for keys, rows in questions.devices:
+    for devices, rows in questions.devices:
         for row in await rows.fetchall():
-            key = DeviceKey(row[0], row[1])
-            if row[2] is not None:
-                stored.device_tombstones[key] = row[2]
-            if row[LAST_SEEN] is not None:
-                stored.devices[key] = state_of(row)
-        await _write(connection, queries, decider.about(keys))
+            own, by_contact = row[TOMBSTONE]
+            if own is not None:
+                stored.tombstones[row[0]] = Tombstone(own, by_contact)
+            _note_device(row, stored)
+        await _write(connection, queries, decider.about(devices))
     await _write(connection, queries, decider.about(decider.former_holders))
+
+
+def _note_device(row: Sequence[Any], stored: Stored) -> None:
+    if row[LAST_SEEN] is not None:
+        stored.devices[row[0]] = state_of(row)
+        stored.names[row[0]] = DeviceKey(row[1], row[2])
+
+
+def _note_claim(row: Sequence[Any], stored: Stored) -> None:
+    token, claimed_version, verdict_version, status = row[-4:]
+    if claimed_version is not None:
+        stored.claims[token] = Claim(claimed_version, row[0])
+        _note_device(row, stored)
+    if verdict_version is not None:
+        stored.verdicts[token] = TokenVerdict(verdict_version, status)
+
+
+def _note_history(row: Sequence[Any], stored: Stored) -> None:
+    kind, key, version, contact, contact_id = row
+    if kind == LINK:
+        stored.links.setdefault(key, set()).add(Link(version, contact, contact_id))
+    elif kind == MERGE:
+        stored.contacts.add({key: [Merge(version, contact, contact_id)]})
+    else:
+        stored.contacts.deletions.setdefault(key, set()).add(version)
 
 
 async def _write(connection: AsyncConnection[Any], queries: Mapping[str, bytes], writes: Writes) -> None:
     if writes.deleted_devices:
-        await connection.execute(queries["delete_devices"], device_columns(writes.deleted_devices))
-    if writes.device_tombstones:
-        versions = {"versions": bigint_array(writes.device_tombstones.values())}
-        columns = device_columns(writes.device_tombstones) | versions
-        await connection.execute(queries["upsert_device_tombstones"], columns)
+        await connection.execute(queries["delete_devices"], {"devices": bytea_array(writes.deleted_devices)})
+    if writes.tombstones:
+        await connection.execute(queries["upsert_device_tombstones"], tombstone_columns(writes.tombstones))
     if writes.claims:
         await connection.execute(queries["upsert_claims"], claim_columns(writes.claims))
     if writes.links:
-        await connection.execute(queries["upsert_links"], link_columns(writes.links))
+        await connection.execute(queries["add_links"], link_columns(writes.links))
     if writes.devices:
-        rows = msgspec.json.encode([row_of(key, state) for key, state in writes.devices.items()]).decode()
-        await connection.execute(queries["upsert_devices"], {"rows": rows})
+        rows = [row_of(device, key, state) for device, (key, state) in writes.devices.items()]
+        await connection.execute(queries["upsert_devices"], {"rows": msgspec.json.encode(rows).decode()})
 
 
 async def _send(connection: AsyncConnection[Any], query: bytes, parameters: Mapping[str, Any]) -> Rows:

@@ -9,6 +9,7 @@ from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.contracts.sending import Recipient, SendingMessage
 from clientmgr.devices.contact_devices import ContactDevice
@@ -61,7 +62,7 @@ async def explain(
     strategy = choose_strategy(flippers, customer_id, fallback_enabled=settings.client_fetcher_fallback_enabled)
     manager = DeviceManager(settings)
     try:
-        fetched = await DeviceFetcher(manager).fetch(
+        fetched = await DeviceFetcher(manager, KeyedHashes.from_settings(settings)).fetch(
             connection, customer_id, message.application_code, [contact_id], strategy
         )
     finally:

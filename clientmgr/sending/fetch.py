@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.devices.contact_devices import DevicesByContact
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository
@@ -57,8 +58,8 @@ class DeviceFetcher:
     every field that they did report is PostgreSQL's.
     """
 
-    def __init__(self, manager: DeviceManager) -> None:
-        self._repository = DeviceRepository()
+    def __init__(self, manager: DeviceManager, hashes: KeyedHashes) -> None:
+        self._repository = DeviceRepository(hashes)
         self._manager = manager
 
     async def fetch(
@@ -90,9 +91,30 @@ class DeviceFetcher:
         legacy = answers.devices
         if strategy is Strategy.POSTGRES_THEN_DYNAMODB:
             legacy = await self._as_reported_here(connection, customer_id, application_code, legacy)
+        legacy = await self._as_judged(connection, customer_id, application_code, legacy)
         CONTACTS.labels(strategy, "dynamodb").inc(len(legacy))
         CONTACTS.labels(strategy, "none").inc(len(missing) - len(answers.unanswered) - len(legacy))
         return Fetched(found | legacy, frozenset(legacy), answers.failure, answers.unanswered)
+
+    async def _as_judged(
+        self,
+        connection: AsyncConnection[Any],
+        customer_id: CustomerId,
+        application_code: str,
+        legacy: DevicesByContact,
+    ) -> DevicesByContact:
+        """The same with what providers said of their tokens since: the legacy store is told of no verdict."""
+        tokens = {token for devices in legacy.values() for device in devices if (token := device.token_text)}
+        verdicts = await self._repository.find_verdicts(connection, customer_id, application_code, tokens)
+        if not verdicts:
+            return legacy
+        return {
+            contact_id: [
+                replace(device, push_token_status=verdicts.get(device.token_text or "", device.push_token_status))
+                for device in devices
+            ]
+            for contact_id, devices in legacy.items()
+        }
 
     async def _as_reported_here(
         self,

@@ -9,10 +9,12 @@ from msgspec import Struct
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
-from clientmgr.devices.lookup import DeviceLookup, KnownDevice, StoredDevice
+from clientmgr.devices.lookup import StoredDevice
 from clientmgr.devices.revealing import revealed
+from clientmgr.devices.traces import DeviceTraces, KnownDevice
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
@@ -96,7 +98,8 @@ class DevicePart(Struct, frozen=True, rename="camel"):
 
 
 class ContactLink(Struct, frozen=True, rename="camel"):
-    contact_id: int
+    contact_id: int | None
+    """Null: the contact is deleted."""
     linked_at: datetime | None
     contact_deleted_at: datetime | None
 
@@ -118,25 +121,29 @@ class DeviceDetail(Struct, frozen=True, rename="camel"):
 
 
 async def find_by_contact(context: Context, _visitor: Visitor, request: ContactRequest) -> Page[DeviceRow]:
-    return await _find(context, request, lambda lookup: lookup.by_contact(request.contact_id, limit=MOST_DEVICES + 1))
+    return await _find(
+        context, request, lambda found: found.lookup.by_contact(request.contact_id, limit=MOST_DEVICES + 1)
+    )
 
 
 async def find_by_client(context: Context, _visitor: Visitor, request: ClientRequest) -> Page[DeviceRow]:
-    return await _find(context, request, lambda lookup: lookup.by_client(request.client_id, limit=MOST_DEVICES + 1))
+    return await _find(
+        context, request, lambda found: found.lookup.by_client(request.client_id, limit=MOST_DEVICES + 1)
+    )
 
 
 async def find_by_token(context: Context, _visitor: Visitor, request: TokenRequest) -> Page[DeviceRow]:
-    return await _find(context, request, lambda lookup: lookup.by_token(request.token, limit=MOST_DEVICES + 1))
+    return await _find(context, request, lambda found: found.by_token(request.token, limit=MOST_DEVICES + 1))
 
 
 async def show_device(context: Context, _visitor: Visitor, request: DeviceRequest) -> DeviceDetail:
-    known = await context.read(_known, request)
+    known = await context.read(_known, context, request)
     return _detail(request.customer_id, known, reveal=False)
 
 
 async def reveal_device(context: Context, visitor: Visitor, request: RevealRequest) -> DeviceDetail:
     """With its secrets. The audit log records who sees them before they are shown."""
-    known = await context.read(_known, request)
+    known = await context.read(_known, context, request)
     device = known.device
     if device is None:
         raise NotFoundError(f"device {request.client_id} is deleted: there is nothing to reveal")
@@ -147,12 +154,12 @@ async def reveal_device(context: Context, visitor: Visitor, request: RevealReque
 async def _find(
     context: Context,
     request: ContactRequest | ClientRequest | TokenRequest,
-    find: Callable[[DeviceLookup], list[StoredDevice]],
+    find: Callable[[DeviceTraces], list[StoredDevice]],
 ) -> Page[DeviceRow]:
     """`find`: one more than the most, if there are so many."""
 
     def read(connection: Connection[Any]) -> list[StoredDevice]:
-        return find(DeviceLookup(connection, CustomerId(request.customer_id)))
+        return find(_traces(connection, context, request.customer_id))
 
     found = await context.read(read)
     rows = [_row(device.masked()) for device in found[:MOST_DEVICES]]
@@ -160,9 +167,13 @@ async def _find(
     return msgspec.structs.replace(page, is_at_least=len(found) > MOST_DEVICES)
 
 
-def _known(connection: Connection[Any], request: DeviceRequest | RevealRequest) -> KnownDevice:
-    lookup = DeviceLookup(connection, CustomerId(request.customer_id))
-    found = lookup.everything(request.client_id, request.application_code)
+def _traces(connection: Connection[Any], context: Context, customer_id: int) -> DeviceTraces:
+    return DeviceTraces(connection, CustomerId(customer_id), KeyedHashes.from_settings(context.settings))
+
+
+def _known(connection: Connection[Any], context: Context, request: DeviceRequest | RevealRequest) -> KnownDevice:
+    traces = _traces(connection, context, request.customer_id)
+    found = traces.everything(request.client_id, request.application_code)
     if not found:
         raise NotFoundError(
             f"customer {request.customer_id} has no device {request.client_id} in application "

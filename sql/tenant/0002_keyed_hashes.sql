@@ -39,15 +39,15 @@ INSERT INTO :"schema".contact_tombstones (contact_hash, deleted_version, recorde
 SELECT clientmgr.contact_hash(t.tableoid, t.contact_id), t.deleted_version, t.recorded_at
 FROM :"schema".contact_tombstones_in_clear AS t;
 
--- Every link of a device to a contact, also those that another one has followed.
+-- Every link of a device to a contact, also those that another one has followed; and every unlink, with an empty hash.
 CREATE TABLE :"schema".contact_links (
     device_hash bytea NOT NULL,
     linked_version bigint NOT NULL,
     contact_hash bytea NOT NULL,
-    contact_id bigint, -- null: the contact is deleted
+    contact_id bigint, -- null: the contact is deleted, or there is none
     CONSTRAINT contact_links_key PRIMARY KEY (device_hash, linked_version, contact_hash)
 );
-CREATE INDEX contact_links_by_contact ON :"schema".contact_links (contact_hash);
+CREATE INDEX contact_links_by_contact ON :"schema".contact_links (contact_hash) WHERE contact_hash <> '';
 INSERT INTO :"schema".contact_links (device_hash, linked_version, contact_hash, contact_id)
 SELECT clientmgr.device_hash(l.tableoid, l.application_code, l.client_id), l.linked_version,
     clientmgr.contact_hash(l.tableoid, l.contact_id), CASE WHEN t.contact_id IS NULL THEN l.contact_id END

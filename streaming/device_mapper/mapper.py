@@ -15,6 +15,7 @@ from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import classify
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.logs import get_logger
 from clientmgr.base.portions import portions as in_portions
 from clientmgr.base.settings import Settings
@@ -75,7 +76,7 @@ class DeviceMapper:
         self._flippers = FlipperCache(settings.flipper_refresh_ms)
         manager = DeviceManager(settings)
         services.closing.callback(manager.close)
-        self._fetcher = DeviceFetcher(manager)
+        self._fetcher = DeviceFetcher(manager, KeyedHashes.from_settings(settings))
         self._tenants = TenantBatches(services.tenants, self._map, lock_timeout_ms=settings.writer_lock_timeout_ms)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:

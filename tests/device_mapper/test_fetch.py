@@ -26,6 +26,7 @@ from tests.cli.calling import Cli
 from tests.device_mapper.conftest import ON_THE_LOG, add_device
 from tests.device_mapper.dynamodb import DynamoDb, Mood, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION, SUBSCRIPTION, message, recipient
+from tests.devices.histories import HASHES
 from tests.streaming.rig import NOW, Rig, event, until
 
 pytestmark = pytest.mark.anyio
@@ -163,7 +164,7 @@ async def test_what_postgres_has_is_good_while_dynamodb_is_unwell(
     manager = DeviceManager(load_settings(dynamodb_endpoint=url))
     async with await rig.database.connect_async(Role.READER) as connection:
         contacts = [IN_POSTGRES, IN_DYNAMODB, IN_BOTH, IN_NEITHER]
-        fetched = await DeviceFetcher(manager).fetch(
+        fetched = await DeviceFetcher(manager, HASHES).fetch(
             connection, CustomerId(7), APPLICATION, contacts, Strategy.POSTGRES_THEN_DYNAMODB
         )
     manager.close()
@@ -315,7 +316,7 @@ async def test_what_events_told_of_a_device_counts_though_the_legacy_store_says_
     )
     manager = DeviceManager(load_settings(dynamodb_endpoint=dynamodb.url))
     async with await rig.database.connect_async(Role.READER) as connection:
-        fetched = await DeviceFetcher(manager).fetch(
+        fetched = await DeviceFetcher(manager, HASHES).fetch(
             connection, CustomerId(7), APPLICATION, [941, 942, 943], Strategy.POSTGRES_THEN_DYNAMODB
         )
     manager.close()

@@ -17,6 +17,7 @@ from streaming.device_mapper.mapper import daemon
 from tests.device_mapper.conftest import ON_THE_LOG
 from tests.device_mapper.dynamodb import Allowance, DynamoDb, MoodyDynamoDb
 from tests.device_mapper.samples import APPLICATION, device, message, recipient
+from tests.devices.histories import HASHES
 from tests.streaming.rig import Rig
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +142,9 @@ async def test_the_time_that_a_batch_has_is_that_of_its_transaction(rig: Rig, mo
     manager = impatient(url, dynamodb_patience_ms=200)
     async with await rig.database.connect_async(Role.READER) as connection:
         await connection.execute("SELECT pg_sleep(0.25)")
-        fetched = await DeviceFetcher(manager).fetch(connection, TENANT, APPLICATION, [1, 2, 3], Strategy.DYNAMODB)
+        fetched = await DeviceFetcher(manager, HASHES).fetch(
+            connection, TENANT, APPLICATION, [1, 2, 3], Strategy.DYNAMODB
+        )
     manager.close()
     assert isinstance(fetched.failure, ThrottledError)
     assert fetched.unanswered == {1, 2, 3}

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from clientmgr.base.errors import is_permanent
 from clientmgr.contracts.decoding import FUTURE_TOLERANCE_MS, InvalidMessageError
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.fold import fold
+from clientmgr.devices.fold import TenantHashes, fold
 from clientmgr.devices.rows import row_of
 from clientmgr.devices.state import canonical
+from tests.devices.histories import HASHES
 from tests.devices.malformed import GOOD, MALFORMED
 from tests.examples import examples
 
@@ -61,11 +62,13 @@ spoilt = st.builds(
     lambda changes, payload, kind: GOOD | {"eventType": f"client.{kind}", "payload": payload} | changes,
     st.dictionaries(st.sampled_from([*GOOD, "extra"]), json_values, max_size=2),
     st.dictionaries(
-        st.sampled_from(["language", "pushEnabled", "attributes", "pushSettings", "kind", "pushToken", "contactId"]),
+        st.sampled_from(
+            ["language", "pushEnabled", "attributes", "pushSettings", "kind", "pushToken", "contactId", "intoContactId"]
+        ),
         json_values,
         max_size=3,
     ),
-    st.sampled_from(["registered", "updated", "pushTokenSet", "contactLinked", "deleted"]),
+    st.sampled_from(["registered", "updated", "pushTokenSet", "contactLinked", "contactMerged", "deleted"]),
 )
 
 
@@ -76,8 +79,10 @@ def test_any_message_is_refused_or_can_be_written(message: dict[str, Any]) -> No
         decoded = decode_event(json.dumps(message).encode(), now_ms=int(time.time() * 1000))
     except InvalidMessageError:
         return
-    changes = fold([decoded, decoded])
-    rows = msgspec.json.encode([row_of(key, state) for key, state in changes.devices.items()])
+    changes = fold([decoded, decoded], TenantHashes(HASHES, decoded.customer_id))
+    rows = msgspec.json.encode(
+        [row_of(device, changes.names[device], state) for device, state in changes.devices.items()]
+    )
     assert b"\\u0000" not in rows.replace(b"\\\\", b"")
 
 

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.store import apply_events
 from tests.devices.malformed import GOOD
-from tests.devices.test_store import row_versions, rows
+from tests.devices.test_store import STORE, row_versions, rows
 
 pytestmark = pytest.mark.anyio
 
@@ -47,10 +46,10 @@ async def test_odd_values_are_kept_as_they_are(
         for application, client, text, content in {(one[0], one[1]): one for one in odd}.values()
     ]
     async with await database.connect_async(Role.WRITER) as connection:
-        await apply_events(connection, {tenant: events})
+        await STORE.apply_events(connection, {tenant: events})
     written = row_versions(database, tenant)
     async with await database.connect_async(Role.WRITER) as connection:
-        await apply_events(connection, {tenant: events})
+        await STORE.apply_events(connection, {tenant: events})
     assert row_versions(database, tenant) == written
 
     found = {(row["application_code"], row["client_id"]) for row in rows(database, tenant)}

@@ -14,11 +14,12 @@ from clientmgr.contracts.device_events import InfoPayload, decode_event
 from clientmgr.devices.legacy.items import device_of
 from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.devices.repository import DeviceRepository
+from clientmgr.devices.traces import DeviceTraces
 from clientmgr.local.standins.legacy_devices import legacy_items
 from clientmgr.sending.filtering import compile_filter
 from clientmgr.tenant_metrics.sync import fields_of_item
 from clientmgr_dagster.spark import device_columns, dynamodb_source
-from tests.house.walking import APPLICATION, AT, CONTACT, CUSTOMER, activated, arrive, event, tell
+from tests.house.walking import APPLICATION, AT, CONTACT, CUSTOMER, HASHES, activated, arrive, event, tell
 
 
 async def main(database: Database) -> dict[str, Any]:
@@ -30,7 +31,7 @@ async def main(database: Database) -> dict[str, Any]:
     )
     # The writer reads the row and writes it again, with what it does not change.
     await arrive(database, event("updated", "phone", AT + 1, language="fr"))
-    repository = DeviceRepository()
+    repository = DeviceRepository(HASHES)
     async with await database.connect_async(Role.READER) as connection:
         found = await repository.find_by_contact_keys(connection, CUSTOMER, APPLICATION, [CONTACT])
         reported = await repository.find_reported(connection, CUSTOMER, APPLICATION, ["nobodys"])
@@ -48,7 +49,7 @@ async def main(database: Database) -> dict[str, Any]:
         read_by_spark = connection.execute(
             f"SELECT {selected} FROM {quoted_schema(CUSTOMER)}.devices ORDER BY client_id"
         ).fetchall()
-        (known,) = lookup.everything("phone")
+        (known,) = DeviceTraces(connection, CUSTOMER, HASHES).everything("phone")
     return {
         "event schema": "carrier" in msgspec.json.schema(InfoPayload)["$defs"]["InfoPayload"]["properties"],
         "refused": _refusal(event("registered", "phone", carrier=1)),

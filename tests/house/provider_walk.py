@@ -13,7 +13,7 @@ from clientmgr.devices.legacy.items import device_of
 from clientmgr.devices.masking import masked
 from clientmgr.devices.repository import DeviceRepository
 from clientmgr.sending.mapping import Mapped, MessageMapper
-from tests.house.walking import APPLICATION, AT, CONTACT, CUSTOMER, activated, arrive, event, tell
+from tests.house.walking import APPLICATION, AT, CONTACT, CUSTOMER, HASHES, activated, arrive, event, tell
 
 TOKEN = "a-token-of-acme-0123456789"
 MESSAGE = {
@@ -39,7 +39,7 @@ async def main(database: Database) -> dict[str, Any]:
             f"SELECT provider, push_token_kind, push_token_status FROM {quoted_schema(CUSTOMER)}.devices"
         )
         stored = await row.fetchone()
-        found = await DeviceRepository().find_by_contact_keys(connection, CUSTOMER, APPLICATION, [CONTACT])
+        found = await DeviceRepository(HASHES).find_by_contact_keys(connection, CUSTOMER, APPLICATION, [CONTACT])
     _, message = decode_message(json.dumps(MESSAGE).encode())
     mapped = Mapped()
     MessageMapper(message, now_ms=AT, max_message_bytes=1_000_000).map(message.recipients, found, mapped)

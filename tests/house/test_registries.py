@@ -46,11 +46,11 @@ def test_the_tables_take_the_providers_and_their_tokens_and_no_others(database: 
 
 def test_a_row_of_a_device_has_its_columns_where_they_are_looked_for(database: Database, tenant: CustomerId) -> None:
     devices = in_schema(device_queries("devices")["devices"], tenant)
-    assert columns_of(database, devices, application_codes=[], client_ids=[]) == list(DEVICE_ROW)
+    assert columns_of(database, devices, devices=[]) == list(DEVICE_ROW)
     claims = in_schema(device_queries("devices")["claims"], tenant)
-    found = columns_of(database, claims, application_codes=[], digests=[])
-    assert [found[0], found[1], *found[3:-2]] == [name for name in DEVICE_ROW if name != "deleted_version"]
-    assert found[-2:] == ["token_digest", "claimed_version"]
+    found = columns_of(database, claims, tokens=[])
+    assert [*found[:3], *found[5:-4]] == [*DEVICE_ROW[:3], *DEVICE_ROW[5:]]
+    assert found[-4:] == ["token_hash", "claimed_version", "verdict_version", "status"]
 
 
 def test_a_contacts_device_is_read_in_the_order_of_its_fields(database: Database, tenant: CustomerId) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 import clientmgr
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts.device_events import decode_event
-from clientmgr.devices.store import apply_events
+from clientmgr.devices.store import DeviceStore
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 CUSTOMER = CustomerId(7)
+HASHES = KeyedHashes(b"test-key")
 CONTACT = 42
 APPLICATION = "EMS11"
 AT = 1763248000123
@@ -42,7 +44,7 @@ def event(kind: str, client_id: str, at: int = AT, /, **payload: Any) -> bytes:
 
 async def arrive(database: Database, *messages: bytes) -> None:
     async with await database.connect_async(Role.WRITER) as connection, connection.transaction():
-        await apply_events(connection, {CUSTOMER: [decode_event(message) for message in messages]})
+        await DeviceStore(HASHES).apply_events(connection, {CUSTOMER: [decode_event(message) for message in messages]})
 
 
 def tell(seen: dict[str, Any]) -> None:

@@ -13,12 +13,12 @@ ORDINARY, HUGE, EMPTY, BROKEN = (CustomerId(number) for number in (11, 12, 13, 1
 # Every fourth device is without a contact, for a day longer than the one before it; every sixteenth for half a day.
 _DEVICES = """
 INSERT INTO {schema}.devices (
-    application_code, client_id, contact_id, platform, provider, push_enabled, push_token, push_token_kind,
-    push_token_status, push_token_digest, orphaned_since, last_seen_at, last_seen_version, created_at, language,
+    device_hash, application_code, client_id, contact_id, platform, provider, push_enabled, push_token, push_token_kind,
+    push_token_status, push_token_hash, orphaned_since, last_seen_at, last_seen_version, created_at, language,
     attributes
 )
 SELECT
-    'APP-' || n %% 2, 'c' || n, CASE WHEN n %% 4 > 0 THEN 1000 + n / 2 END,
+    sha256(('device-' || n)::bytea), 'APP-' || n %% 2, 'c' || n, CASE WHEN n %% 4 > 0 THEN 1000 + n / 2 END,
     (ARRAY ['ios', 'android', 'web']) [n %% 3 + 1], (ARRAY ['apple', 'fcm', 'vapid']) [n %% 3 + 1],
     n %% 5 > 0, 'token-' || n, 'fcm_token', (ARRAY ['valid', 'valid', 'invalid']) [n %% 3 + 1],
     sha256(('token-' || n)::bytea),

@@ -8,6 +8,7 @@ from clientmgr.audit.log import AuditLogger, read_log
 from clientmgr.audit.verification import verify
 from clientmgr.base.database import Role
 from clientmgr.contracts import topics
+from clientmgr.contracts.push_tokens import token_digest
 from streaming import contact_deletion, writer
 from tests.streaming.rig import NOW, Rig, event
 
@@ -53,7 +54,60 @@ async def test_a_late_event_does_not_bring_a_deleted_contacts_device_back(rig: R
     )
     await rig.burst(writer.DAEMON)
 
+    # The newer link to the deleted contact counts as an unlink.
+    assert {client: row["contact_id"] for client, row in rig.devices().items()} == {"c9": None}
+
+
+async def test_a_device_that_is_anothers_by_then_stays_as_it_is(rig: Rig) -> None:
+    await rig.publish(event("registered", language="en"), event("contactLinked", at=NOW + 1, contactId=42))
+    await linked(rig, "c1", contact=43, at=NOW + 2)
+    await delete(rig, deletion(42))
+
+    row = rig.devices()["c1"]
+    assert (row["contact_id"], row["language"]) == (43, "en")
+    assert [rows for _, _, rows in audited(rig)] == [0]
+
+
+async def test_a_merge_followed_by_the_deletion_of_the_old_contact_deletes_nothing(rig: Rig) -> None:
+    await linked(rig, "c1")
+    await rig.publish(merged(42, 43, at=NOW + 1))
+    await rig.burst(writer.DAEMON)
+    await delete(rig, deletion(42))
+    await linked(rig, "late", at=NOW - 1)  # a link from before the merge that comes after all
+
+    assert {client: row["contact_id"] for client, row in rig.devices().items()} == {"c1": 43, "late": 43}
+    await delete(rig, deletion(43))
     assert rig.devices() == {}
+
+
+async def test_what_outlives_a_deletion_names_nobody(rig: Rig) -> None:
+    await rig.publish(
+        event("registered", client="kept-out-of-sight", hardwareId="hardware-1", attributes={"email": "jane@x.org"}),
+        event("pushTokenSet", client="kept-out-of-sight", at=NOW + 1, kind="fcm_token", pushToken="token-1"),
+        event("contactLinked", client="kept-out-of-sight", at=NOW + 2, contactId=987_654_321),
+        merged(876_543_210, 987_654_321, at=NOW + 3),
+    )
+    await rig.burst(writer.DAEMON)
+    planted = [b"kept-out-of-sight", b"hardware-1", b"jane@x.org", b"token-1", b"987654321"]
+    assert all(text in contents_of_the_tenant(rig) for text in planted)
+    await delete(rig, deletion(987_654_321))
+
+    left = contents_of_the_tenant(rig)
+    assert left
+    digest = token_digest("token-1").hex().encode()
+    assert [text for text in [*planted, digest, b"876543210"] if text in left] == []
+
+
+def merged(old: int, new: int, *, at: int) -> dict[str, Any]:
+    message = event("contactMerged", at=at, fromContactId=old, intoContactId=new)
+    return {name: value for name, value in message.items() if name not in ("applicationCode", "clientId")}
+
+
+def contents_of_the_tenant(rig: Rig) -> bytes:
+    """All rows of all of its tables."""
+    tables = rig.query("SELECT table_name FROM information_schema.tables WHERE table_schema = 'tenant_7'")
+    rows = [rig.query(f"SELECT to_jsonb(t)::text FROM tenant_7.{table} AS t") for (table,) in tables]
+    return "\n".join(row for found in rows for (row,) in found).encode()
 
 
 async def test_a_contact_that_is_deleted_before_its_devices_arrive_gets_none(rig: Rig) -> None:

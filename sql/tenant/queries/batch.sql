@@ -61,8 +61,7 @@ SELECT
     jsonb_build_object(
         :info_pairs,
         'push_token_kind', d.push_token_kind,
-        -- A superseded token's digest stays; the token is gone.
-        'push_token', CASE WHEN d.push_token_kind IS NOT NULL THEN encode(d.push_token_digest, 'hex') END,
+        'push_token', encode(sha256(convert_to(coalesce(d.push_token, d.web_push ->> 'endpoint'), 'UTF8')), 'hex'),
         'push_token_status', d.push_token_status
     )::text AS fields
 FROM (

@@ -9,34 +9,138 @@ SELECT pg_advisory_xact_lock(-customer_id) FROM unnest(%(customer_ids)s::bigint 
 -- name: devices
 -- What is known of these devices: the row, the tombstone, or both. Not locked: the tenant's write lock is held, and a
 -- lock on each row would be written to the row. clientmgr/devices/rows.py names the columns.
-SELECT wanted.application_code, wanted.client_id, t.deleted_version,
+SELECT wanted.device_hash, d.application_code, d.client_id, t.deleted_version, t.contact_deleted_version,
     :state_columns
-FROM unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS wanted (application_code, client_id)
-LEFT JOIN :"schema".devices AS d USING (application_code, client_id)
-LEFT JOIN :"schema".device_tombstones AS t USING (application_code, client_id)
-WHERE d.client_id IS NOT NULL OR t.client_id IS NOT NULL;
+FROM unnest(%(devices)s::bytea []) AS wanted (device_hash)
+LEFT JOIN :"schema".devices AS d USING (device_hash)
+LEFT JOIN :"schema".device_tombstones AS t USING (device_hash)
+WHERE d.device_hash IS NOT NULL OR t.device_hash IS NOT NULL;
 
 -- name: claims
--- Who has claimed these tokens, and what is known of that device: columns as above, then those of the claim.
-SELECT c.application_code, c.client_id, NULL,
+-- Who has claimed these tokens, and what is known of that device: columns as above, then those of the claim, then what
+-- the token's provider said of it last.
+SELECT c.device_hash, d.application_code, d.client_id, NULL, NULL,
     :state_columns,
-    c.token_digest, c.claimed_version
-FROM unnest(%(application_codes)s::text [], %(digests)s::bytea []) AS wanted (application_code, token_digest)
-JOIN :"schema".push_token_claims AS c USING (application_code, token_digest)
-LEFT JOIN :"schema".devices AS d ON (d.application_code, d.client_id) = (c.application_code, c.client_id);
+    wanted.token_hash, c.claimed_version, v.verdict_version, v.status
+FROM unnest(%(tokens)s::bytea []) AS wanted (token_hash)
+LEFT JOIN :"schema".push_token_claims AS c USING (token_hash)
+LEFT JOIN :"schema".devices AS d ON d.device_hash = c.device_hash
+LEFT JOIN :"schema".push_token_verdicts AS v USING (token_hash)
+WHERE c.token_hash IS NOT NULL OR v.token_hash IS NOT NULL;
 
--- name: contact_tombstones
-SELECT contact_id, deleted_version FROM :"schema".contact_tombstones WHERE contact_id = ANY(%(contact_ids)s::bigint []);
+-- name: contact_histories
+-- All links of these devices (1), and of all contacts that they are to, or come to by merges: the merges (2) and the
+-- deletions (3). Also of the contacts that are named.
+WITH RECURSIVE links AS MATERIALIZED (
+    SELECT l.device_hash, l.linked_version, l.contact_hash, l.contact_id
+    FROM unnest(%(devices)s::bytea []) AS wanted (device_hash) JOIN :"schema".contact_links AS l USING (device_hash)
+),
+
+reached (contact_hash) AS (
+    (SELECT l.contact_hash FROM links AS l UNION SELECT unnest(%(contacts)s::bytea []))
+    UNION
+    SELECT m.into_contact_hash
+    FROM reached AS r JOIN :"schema".contact_merges AS m ON m.from_contact_hash = r.contact_hash
+)
+
+SELECT 1, l.device_hash, l.linked_version, l.contact_hash, l.contact_id FROM links AS l
+UNION ALL
+SELECT 2, m.from_contact_hash, m.merged_version, m.into_contact_hash, m.into_contact_id
+FROM reached AS r JOIN :"schema".contact_merges AS m ON m.from_contact_hash = r.contact_hash
+UNION ALL
+SELECT 3, t.contact_hash, t.deleted_version, NULL, NULL
+FROM reached AS r JOIN :"schema".contact_tombstones AS t USING (contact_hash);
+
+-- name: record_merges
+INSERT INTO :"schema".contact_merges (from_contact_hash, merged_version, into_contact_hash, into_contact_id)
+SELECT n.from_contact_hash, n.merged_version, n.into_contact_hash,
+    CASE WHEN t.contact_hash IS NULL THEN n.into_contact_id END
+FROM unnest(
+    %(contacts)s::bytea [], %(versions)s::bigint [], %(into)s::bytea [], %(into_contact_ids)s::bigint []
+) AS n (from_contact_hash, merged_version, into_contact_hash, into_contact_id)
+LEFT JOIN (SELECT DISTINCT contact_hash FROM :"schema".contact_tombstones) AS t ON t.contact_hash = n.into_contact_hash
+ON CONFLICT DO NOTHING;
+
+-- name: devices_ever_of
+-- Devices that were linked to one of these contacts, or to one that was merged into it on the way.
+WITH RECURSIVE holders (contact_hash) AS (
+    SELECT unnest(%(contacts)s::bytea [])
+    UNION
+    SELECT m.from_contact_hash
+    FROM holders AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+)
+
+SELECT DISTINCT l.device_hash
+FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> '';
+
+-- name: deleted_contacts
+-- Those of these contacts that are deleted.
+SELECT DISTINCT t.contact_hash
+FROM unnest(%(contacts)s::bytea []) AS wanted (contact_hash) JOIN :"schema".contact_tombstones AS t USING (contact_hash);
+
+-- name: delete_contacts
+-- Records the deletions and forgets the contacts' ids. Then (1), a row for each link of every device that ever was one of
+-- theirs, with what its row says of it now; and (2) the merges by which links came to them.
+WITH RECURSIVE gone (contact_hash, deleted_version) AS (
+    SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint [])
+),
+
+holders (contact_hash) AS (
+    SELECT contact_hash FROM gone
+    UNION
+    SELECT m.from_contact_hash
+    FROM holders AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+),
+
+recorded AS (
+    INSERT INTO :"schema".contact_tombstones (contact_hash, deleted_version) SELECT * FROM gone ON CONFLICT DO NOTHING
+),
+
+unlinked AS (
+    UPDATE :"schema".contact_links AS l SET contact_id = NULL
+    FROM gone AS g WHERE l.contact_hash = g.contact_hash AND l.contact_hash <> '' AND l.contact_id IS NOT NULL
+),
+
+unmerged AS (
+    UPDATE :"schema".contact_merges AS m SET into_contact_id = NULL
+    FROM gone AS g WHERE m.into_contact_hash = g.contact_hash AND m.into_contact_id IS NOT NULL
+),
+
+affected AS (
+    SELECT DISTINCT l.device_hash
+    FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> ''
+)
+
+SELECT 1, l.device_hash, l.linked_version, l.contact_hash, d.last_seen_version, d.contact_id
+FROM affected AS a
+JOIN :"schema".contact_links AS l USING (device_hash)
+LEFT JOIN :"schema".devices AS d USING (device_hash)
+UNION ALL
+SELECT 2, m.from_contact_hash, m.merged_version, m.into_contact_hash, NULL, NULL
+FROM holders AS h JOIN :"schema".contact_merges AS m ON m.from_contact_hash = h.contact_hash;
+
+-- name: take_devices
+-- What a contact's deletion takes: devices of which nothing newer is known, so that nobody needs to know what was in them.
+WITH gone AS (
+    DELETE FROM :"schema".devices AS d
+    USING unnest(%(devices)s::bytea []) AS taken (device_hash) WHERE d.device_hash = taken.device_hash
+)
+
+INSERT INTO :"schema".device_tombstones AS t (device_hash, contact_deleted_version)
+SELECT * FROM unnest(%(devices)s::bytea [], %(versions)s::bigint [])
+ON CONFLICT (device_hash) DO UPDATE
+    SET contact_deleted_version = excluded.contact_deleted_version, recorded_at = now()
+    WHERE t.contact_deleted_version < excluded.contact_deleted_version;
 
 -- name: upsert_devices
 INSERT INTO :"schema".devices AS d (
-    application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_digest,
+    device_hash, application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_hash,
     push_token_status, push_token_version, push_token_status_version, web_push, last_seen_version, info_versions,
     :info_columns, provider, last_seen_at, orphaned_since
 )
 SELECT
-    n.application_code, n.client_id, n.contact_id, n.contact_version, n.push_token, n.push_token_kind,
-    n.push_token_digest, n.push_token_status, n.push_token_version, n.push_token_status_version, n.web_push,
+    n.device_hash, n.application_code, n.client_id, n.contact_id, n.contact_version, n.push_token, n.push_token_kind,
+    n.push_token_hash, n.push_token_status, n.push_token_version, n.push_token_status_version, n.web_push,
     n.last_seen_version, n.info_versions, :info_columns, n.provider,
     to_timestamp(n.last_seen_version / 1000.0),
     -- Since it was unlinked, or, for one that never had a contact, since we first saw it.
@@ -52,7 +156,7 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
     contact_version = excluded.contact_version,
     push_token = excluded.push_token,
     push_token_kind = excluded.push_token_kind,
-    push_token_digest = excluded.push_token_digest,
+    push_token_hash = excluded.push_token_hash,
     push_token_status = excluded.push_token_status,
     push_token_version = excluded.push_token_version,
     push_token_status_version = excluded.push_token_status_version,
@@ -71,69 +175,56 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
 
 -- name: delete_devices
 DELETE FROM :"schema".devices AS d
-USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS gone (application_code, client_id)
-WHERE (d.application_code, d.client_id) = (gone.application_code, gone.client_id);
-
--- name: delete_devices_until
--- Those that nothing newer has been heard of, so that nobody needs to know what was in them.
-DELETE FROM :"schema".devices AS d
-USING unnest(%(application_codes)s::text [], %(client_ids)s::text [], %(versions)s::bigint [])
-    AS gone (application_code, client_id, deleted_version)
-WHERE (d.application_code, d.client_id) = (gone.application_code, gone.client_id)
-    AND d.last_seen_version <= gone.deleted_version
-RETURNING d.application_code, d.client_id;
+USING unnest(%(devices)s::bytea []) AS gone (device_hash)
+WHERE d.device_hash = gone.device_hash;
 
 -- name: upsert_device_tombstones
-INSERT INTO :"schema".device_tombstones AS t (application_code, client_id, deleted_version)
-SELECT * FROM unnest(%(application_codes)s::text [], %(client_ids)s::text [], %(versions)s::bigint [])
-ON CONFLICT (application_code, client_id) DO UPDATE
-    SET deleted_version = excluded.deleted_version, recorded_at = now()
-    WHERE t.deleted_version < excluded.deleted_version;
+INSERT INTO :"schema".device_tombstones (device_hash, deleted_version, contact_deleted_version)
+SELECT * FROM unnest(%(devices)s::bytea [], %(versions)s::bigint [], %(contact_versions)s::bigint [])
+ON CONFLICT (device_hash) DO UPDATE SET
+    deleted_version = excluded.deleted_version,
+    contact_deleted_version = excluded.contact_deleted_version,
+    recorded_at = now();
 
 -- name: upsert_claims
-INSERT INTO :"schema".push_token_claims (application_code, token_digest, client_id, claimed_version)
+INSERT INTO :"schema".push_token_claims (token_hash, device_hash, claimed_version)
+SELECT * FROM unnest(%(tokens)s::bytea [], %(devices)s::bytea [], %(versions)s::bigint [])
+ON CONFLICT (token_hash) DO UPDATE
+    SET device_hash = excluded.device_hash, claimed_version = excluded.claimed_version;
+
+-- name: add_links
+INSERT INTO :"schema".contact_links (device_hash, linked_version, contact_hash, contact_id)
 SELECT * FROM unnest(
-    %(application_codes)s::text [], %(digests)s::bytea [], %(client_ids)s::text [], %(versions)s::bigint []
+    %(devices)s::bytea [], %(versions)s::bigint [], %(contacts)s::bytea [], %(contact_ids)s::bigint []
 )
-ON CONFLICT (application_code, token_digest) DO UPDATE
-    SET client_id = excluded.client_id, claimed_version = excluded.claimed_version;
+ON CONFLICT DO NOTHING;
 
--- name: upsert_links
-INSERT INTO :"schema".contact_links AS l (contact_id, application_code, client_id, linked_version)
-SELECT * FROM unnest(
-    %(contact_ids)s::bigint [], %(application_codes)s::text [], %(client_ids)s::text [], %(versions)s::bigint []
+-- name: record_verdicts
+-- Kept by token, so that they count whenever the token comes, and set where a device holds it and set it no later. Who
+-- claimed the token last is the only one who can hold it.
+WITH given AS (
+    SELECT DISTINCT ON (token_hash) token_hash, status, verdict_version
+    FROM unnest(%(tokens)s::bytea [], %(statuses)s::text [], %(versions)s::bigint [])
+        AS verdict (token_hash, status, verdict_version)
+    -- Of two verdicts of one millisecond `invalid` stands: a bad token costs more than a good one left out.
+    ORDER BY token_hash, verdict_version DESC, status
+),
+
+kept AS (
+    INSERT INTO :"schema".push_token_verdicts AS k (token_hash, status, verdict_version)
+    SELECT token_hash, status, verdict_version FROM given
+    ON CONFLICT (token_hash) DO UPDATE
+        SET status = excluded.status, verdict_version = excluded.verdict_version, recorded_at = now()
+        WHERE k.verdict_version < excluded.verdict_version
+            OR (k.verdict_version = excluded.verdict_version AND excluded.status = 'invalid')
 )
-ON CONFLICT (contact_id, application_code, client_id) DO UPDATE
-    SET linked_version = excluded.linked_version
-    WHERE l.linked_version < excluded.linked_version;
 
--- name: upsert_contact_tombstones
-INSERT INTO :"schema".contact_tombstones AS t (contact_id, deleted_version)
-SELECT * FROM unnest(%(contact_ids)s::bigint [], %(versions)s::bigint [])
-ON CONFLICT (contact_id) DO UPDATE
-    SET deleted_version = excluded.deleted_version, recorded_at = now()
-    WHERE t.deleted_version < excluded.deleted_version;
-
--- name: links
-SELECT contact_id, application_code, client_id, linked_version
-FROM :"schema".contact_links WHERE contact_id = ANY(%(contact_ids)s::bigint []);
-
--- name: update_token_status
--- A verdict counts only for the token it was given on, while the device holds it and set it no later.
 UPDATE :"schema".devices AS d
-SET push_token_status = v.status, push_token_status_version = v.occurred_at, updated_at = now()
-FROM (
-    SELECT DISTINCT ON (application_code, client_id, token_digest) *
-    FROM unnest(
-        %(application_codes)s::text [], %(client_ids)s::text [], %(digests)s::bytea [], %(statuses)s::text [],
-        %(versions)s::bigint []
-    ) AS given (application_code, client_id, token_digest, status, occurred_at)
-    ORDER BY application_code, client_id, token_digest, occurred_at DESC, status
-) AS v
-WHERE (d.application_code, d.client_id) = (v.application_code, v.client_id)
-    AND d.push_token_digest = v.token_digest
+SET push_token_status = v.status, push_token_status_version = v.verdict_version, updated_at = now()
+FROM given AS v JOIN :"schema".push_token_claims AS c USING (token_hash)
+WHERE d.device_hash = c.device_hash
+    AND d.push_token_hash = v.token_hash
     AND d.push_token_status IN ('valid', 'invalid')
-    AND d.push_token_version <= v.occurred_at
-    -- Between two verdicts of one millisecond `invalid` stands: a bad token costs more than a good one left out.
-    AND (d.push_token_status_version < v.occurred_at
-        OR (d.push_token_status_version = v.occurred_at AND v.status = 'invalid'));
+    AND d.push_token_version <= v.verdict_version
+    AND (d.push_token_status_version < v.verdict_version
+        OR (d.push_token_status_version = v.verdict_version AND v.status = 'invalid'));

@@ -1,6 +1,6 @@
 -- What support people ask of a tenant's tables. :"schema" is the tenant's schema.
 -- :export_columns come from the registry of device fields: clientmgr/devices/queries.py.
--- Both keys begin with the application: one index look-up for each application finds a client or a token in all of them.
+-- The key begins with the application: one index look-up for each application finds a client in all of them.
 
 -- name: by_contact
 SELECT d.* FROM :"schema".devices AS d
@@ -30,45 +30,47 @@ WHERE d.hardware_id = %(hardware_id)s::text
 ORDER BY d.application_code, d.client_id
 LIMIT %(limit)s::bigint;
 
--- name: by_token
--- Who claimed it last and still holds it.
+-- name: applications
 WITH RECURSIVE applications (application_code) AS (
-    (SELECT c.application_code FROM :"schema".push_token_claims AS c ORDER BY c.application_code LIMIT 1)
+    (SELECT d.application_code FROM :"schema".devices AS d ORDER BY d.application_code LIMIT 1)
     UNION ALL
     SELECT n.application_code
     FROM applications AS a, LATERAL (
-        SELECT c.application_code FROM :"schema".push_token_claims AS c
-        WHERE c.application_code > a.application_code ORDER BY c.application_code LIMIT 1
+        SELECT d.application_code FROM :"schema".devices AS d
+        WHERE d.application_code > a.application_code ORDER BY d.application_code LIMIT 1
     ) AS n
 )
+SELECT application_code FROM applications;
+
+-- name: by_token
+-- Who claimed it last and still holds it. A token has a hash in each application.
 SELECT d.*
-FROM applications AS a
-JOIN :"schema".push_token_claims AS c ON c.application_code = a.application_code AND c.token_digest = %(digest)s::bytea
-JOIN :"schema".devices AS d ON (d.application_code, d.client_id) = (c.application_code, c.client_id)
-WHERE d.push_token_digest = c.token_digest AND d.push_token_status IN ('valid', 'invalid')
+FROM unnest(%(tokens)s::bytea []) AS wanted (token_hash)
+JOIN :"schema".push_token_claims AS c USING (token_hash)
+JOIN :"schema".devices AS d USING (device_hash)
+WHERE d.push_token_hash = c.token_hash AND d.push_token_status IN ('valid', 'invalid')
 ORDER BY d.application_code
 LIMIT %(limit)s::bigint;
 
--- name: claims_of_token
-SELECT c.application_code, c.client_id, c.claimed_version
-FROM :"schema".push_token_claims AS c
-WHERE c.application_code = %(application_code)s::text AND c.token_digest = %(digest)s::bytea;
+-- name: claim_of_token
+-- No client id: who claimed it is deleted.
+SELECT c.device_hash, d.client_id, c.claimed_version
+FROM :"schema".push_token_claims AS c LEFT JOIN :"schema".devices AS d USING (device_hash)
+WHERE c.token_hash = %(token)s::bytea;
 
--- name: tombstones_of_client
-SELECT t.application_code, t.deleted_version FROM :"schema".device_tombstones AS t
-WHERE t.client_id = %(client_id)s::text
-ORDER BY t.application_code;
+-- name: tombstone_of_device
+SELECT greatest(t.deleted_version, t.contact_deleted_version) FROM :"schema".device_tombstones AS t
+WHERE t.device_hash = %(device)s::bytea;
 
--- name: links_of_client
--- Kept by contact: this reads the table.
-SELECT l.application_code, l.contact_id, l.linked_version, t.deleted_version
+-- name: links_of_device
+SELECT l.contact_id, l.linked_version,
+    (SELECT max(t.deleted_version) FROM :"schema".contact_tombstones AS t WHERE t.contact_hash = l.contact_hash)
 FROM :"schema".contact_links AS l
-LEFT JOIN :"schema".contact_tombstones AS t USING (contact_id)
-WHERE l.client_id = %(client_id)s::text
-ORDER BY l.application_code, l.linked_version, l.contact_id;
+WHERE l.device_hash = %(device)s::bytea AND l.contact_hash <> ''
+ORDER BY l.linked_version, l.contact_hash;
 
 -- name: contact_tombstone
-SELECT deleted_version FROM :"schema".contact_tombstones WHERE contact_id = %(contact_id)s::bigint;
+SELECT max(deleted_version) FROM :"schema".contact_tombstones WHERE contact_hash = %(contact)s::bytea;
 
 -- name: contact_with_most_devices
 SELECT contact_id FROM :"schema".devices

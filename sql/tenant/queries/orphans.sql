@@ -6,13 +6,13 @@ WITH gone AS (
     USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS candidate (application_code, client_id)
     WHERE (d.application_code, d.client_id) = (candidate.application_code, candidate.client_id)
         AND d.contact_id IS NULL AND d.orphaned_since < %(orphaned_before)s
-    RETURNING d.application_code, d.client_id, d.last_seen_version
+    RETURNING d.device_hash, d.last_seen_version
 ),
 
 buried AS (
-    INSERT INTO :"schema".device_tombstones AS t (application_code, client_id, deleted_version)
-    SELECT application_code, client_id, last_seen_version FROM gone
-    ON CONFLICT (application_code, client_id) DO UPDATE
+    INSERT INTO :"schema".device_tombstones AS t (device_hash, deleted_version)
+    SELECT device_hash, last_seen_version FROM gone
+    ON CONFLICT (device_hash) DO UPDATE
         SET deleted_version = excluded.deleted_version, recorded_at = now()
         WHERE t.deleted_version < excluded.deleted_version
 )
