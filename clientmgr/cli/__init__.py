@@ -22,6 +22,7 @@ from clientmgr.cli import (
     device_mapper,
     devices,
     dlq,
+    erasure,
     flippers,
     live,
     load,
@@ -77,6 +78,7 @@ app.add_typer(run.app, name="run")
 messages.register(app)
 app.add_typer(topics.app, name="topics")
 app.add_typer(dlq.app, name="dlq")
+app.add_typer(erasure.app, name="erasure")
 services.register(app)
 app.add_typer(dagster.app, name="dagster")
 load.register(app)

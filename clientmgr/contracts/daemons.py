@@ -93,9 +93,12 @@ _WRITING_POSITIONS = (
 )
 
 _BROKER_METRICS = "clientmgr.broker.message_metrics"
-_CONSUMING = tuple(
-    f"{_BROKER_METRICS}:{name}"
-    for name in ("CONSUMED", "RETRIED", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
+_CONSUMING = (
+    *(
+        f"{_BROKER_METRICS}:{name}"
+        for name in ("CONSUMED", "RETRIED", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
+    ),
+    "clientmgr.broker.erased:ERASED_PASSED",
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
@@ -136,7 +139,7 @@ def device_mapper_process(of: topics.DeviceMapperTopics) -> Process:
 ALL: tuple[DaemonEntry, ...] = (
     DaemonEntry(
         "pubsub-gateway",
-        "Google's Pub/Sub protocol on our log; retention; the metrics of the whole",
+        "Google's Pub/Sub protocol on our log; retention; erasure; the metrics of the whole",
         modules=("clientmgr.broker.gateway.server", "clientmgr.operations.maintenance"),
         usage="clientmgr pubsub-gateway",
         # Whoever starts it says where it listens: a line of its own would be a stray one.
@@ -153,12 +156,17 @@ ALL: tuple[DaemonEntry, ...] = (
             "BROKER_PUBLISH_TIMEOUT_MS",
             "BROKER_WAIT_PERIOD_MS",
             "SYNC_TOLERANCE",
+            "AUDIT_HASH_KEY",
+            "ERASURE_HOURS",
+            "ERASURE_SWEEP_MINUTES",
+            "TOMBSTONE_DAYS",
+            "PUSH_TOKEN_VERDICT_DAYS",
         ),
         metrics=(*_PUBLISHING, *_SUBSCRIPTIONS, "clientmgr.operations.system_metrics"),
         listens=Listening("PUBSUB_GATEWAY_HOST", "PUBSUB_GATEWAY_PORT", "grpc"),
         deployment=Deployment(
             2,
-            "It also looks after retention and the metrics of the whole: keep one, also where nobody speaks Pub/Sub.",
+            "It also looks after retention, erasure and the metrics of the whole: keep one, even if nobody speaks Pub/Sub.",
             memory_limit="1Gi",
         ),
     ),

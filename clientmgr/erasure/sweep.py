@@ -16,8 +16,9 @@ import msgspec
 import psycopg
 from psycopg import Connection
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database, Role
-from clientmgr.base.errors import PermanentError, TransientError
+from clientmgr.base.errors import PermanentError, SettingsError, TransientError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
@@ -85,7 +86,9 @@ def sweep(
     def connect() -> Connection[Any]:
         return psycopg.connect(database.conninfo(Role.WRITER, lock_timeout_ms=LOCK_TIMEOUT_MS), autocommit=True)
 
+    audit = AuditLogger.from_settings(settings)
     with _only_one(connect) as connection:
+        _check_key(connection, audit.key_id)
         ((last,),) = fetch(connection, QUERIES["last_finished"])
         ((sweep_id, started_at),) = fetch(connection, QUERIES["begin"])
         report = Report(started_at)
@@ -131,6 +134,19 @@ def _steps(
         for expired in hash_expiry.expire(connect, settings):
             report.hashes_expired += expired
             yield "hashes"
+
+
+def latest(connection: Connection[Any], limit: int) -> list[dict[str, Any]]:
+    """The newest sweeps: when each began and ended, what it did, and the class of its error."""
+    names = ("started_at", "finished_at", "counts", "error")
+    return [dict(zip(names, row, strict=True)) for row in fetch(connection, QUERIES["latest"], limit=limit)]
+
+
+def _check_key(connection: Connection[Any], key_id: str) -> None:
+    """With another key nothing that is deleted would be recognised, and the sweep would say that all is erased."""
+    for (in_use,) in fetch(connection, QUERIES["key_in_use"]):
+        if in_use != key_id:
+            raise SettingsError("AUDIT_HASH_KEY: expected the key of the audit log's newest row, got another one")
 
 
 class _Pace:

@@ -1,4 +1,4 @@
-"""Recurring tasks for the system as a whole: deleting old messages and exporting metrics.
+"""Recurring tasks for the system as a whole: deleting old messages, erasing deleted people, exporting metrics.
 
 A process that always runs does them, such as the Pub/Sub gateway. Several processes may do them at once.
 """
@@ -16,6 +16,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.retention import trim
+from clientmgr.erasure.schedule import LOOK_EVERY_S, sweep_regularly
 from clientmgr.operations.system_metrics import export_system_metrics
 
 log = get_logger(__name__)
@@ -32,8 +33,9 @@ async def run_maintenance(
     trim_every_s: float = TRIM_EVERY_S,
     lag_every_s: float = EXPORT_LAG_EVERY_S,
     metrics_every_s: float = EXPORT_METRICS_EVERY_S,
+    erasure_look_every_s: float = LOOK_EVERY_S,
 ) -> None:
-    """Delete messages that nobody needs any more, and keep the system's metrics current. Runs until it is cancelled."""
+    """Delete old messages, erase what is deleted, and keep the system's metrics current. Runs until it is cancelled."""
 
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
@@ -44,6 +46,7 @@ async def run_maintenance(
 
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
+        tasks.create_task(sweep_regularly(settings, database, look_every_s=erasure_look_every_s))
         if settings.metrics_port:
             tasks.create_task(_repeat(database, Role.READER, LagExport(), lag_every_s))
             tasks.create_task(_repeat(database, Role.READER, export_metrics, metrics_every_s))

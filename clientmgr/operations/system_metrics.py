@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.erasure.schedule import erasure_lag_s
 from clientmgr.tenants.registry import TenantStatus
 
 WORK: Final = ("orphan_search", "dashboard", "audit_verification")
@@ -36,6 +37,10 @@ CONTACT_DELETIONS_WAITING: Final = Gauge(
 AUDIT_FINDINGS: Final = Gauge(
     "clientmgr_audit_findings", "What the last verification of the whole audit log found wrong; 0 is intact."
 )
+ERASURE_LAG: Final = Gauge(
+    "clientmgr_erasure_lag_seconds",
+    "What was deleted longer ago than this is erased everywhere. ERASURE_HOURS bounds it.",
+)
 
 
 async def export_system_metrics(connection: AsyncConnection[Any], *, sync_tolerance: float) -> None:
@@ -46,6 +51,7 @@ async def export_system_metrics(connection: AsyncConnection[Any], *, sync_tolera
         await cursor.execute(_QUERIES["tenants_in_trouble"], {"sync_tolerance": sync_tolerance})
         trouble = await cursor.fetchall()
         verified = await (await cursor.execute(_QUERIES["last_audit_verification"])).fetchone()
+    ERASURE_LAG.set(await erasure_lag_s(connection))
     for status in TenantStatus:
         TENANTS.labels(status).set(counts.get(status, 0))
     for work in WORK:

@@ -19,3 +19,17 @@ UPDATE clientmgr.erasure_sweeps SET error = %(error)s, counts = %(counts)s::json
 
 -- name: forget
 DELETE FROM clientmgr.erasure_sweeps WHERE started_at < now() - interval '400 days';
+
+-- name: lag
+-- Since the last finished sweep began, or, before the first, since there is a customer.
+SELECT extract(epoch FROM clock_timestamp() - coalesce(
+    (SELECT max(started_at) FROM clientmgr.erasure_sweeps WHERE finished_at IS NOT NULL),
+    (SELECT min(registered_at) FROM clientmgr.tenants)
+))::float8;
+
+-- name: key_in_use
+-- The newest row of the audit log names the key that was used last.
+SELECT key_id FROM clientmgr.audit_log ORDER BY recorded_at DESC LIMIT 1;
+
+-- name: latest
+SELECT started_at, finished_at, counts, error FROM clientmgr.erasure_sweeps ORDER BY id DESC LIMIT %(limit)s;
