@@ -5,6 +5,7 @@ import os
 import signal
 import stat
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.erasure.sweep import sweep
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.erasure.planting import CLIENT, CONTACT, CUSTOMER, EMAIL, OTHER, TOKEN, Ground, event, prepare
@@ -221,3 +223,43 @@ def test_a_proof_that_is_stopped_leaves_nothing_behind(
         watching.execute("DROP TABLE clientmgr.of_tomorrow")
     assert list(folder.iterdir()) == []
     assert cli.ok("contacts", "prove", *WHO, "--output", str(folder / "proof.json")).code == 0
+
+
+def test_a_contact_is_erased_and_proven_gone_by_the_commands_alone(cli: Cli, ground: Ground, tmp_path: Path) -> None:
+    cli.ok("tenants", "activate", str(CUSTOMER))
+    now = int(time.time() * 1000)
+    history = [
+        event("registered", {"hardwareId": "hw-0815", "attributes": {"email": EMAIL}}, at=now - 5000),
+        event("pushTokenSet", {"pushToken": TOKEN, "kind": "apns"}, at=now - 4000),
+        event("contactLinked", {"contactId": CONTACT}, at=now - 3000),
+    ]
+    lines = "\n".join(json.dumps(one) for one in history).encode()
+    cli.ok("publish", "client-manager.writer", "--file", "-", "--create", stdin=lines)
+    cli.ok("run", "writer", "--burst")
+    search = ("--search", EMAIL, "--search", TOKEN, "--search", CLIENT, "--search", "hw-0815")
+    kept = cli("contacts", "prove", *WHO, *search, "--json")
+    assert kept.code == 1
+    assert {place["place"] for place in kept.json["places"] if place["found"]} == {
+        "tenant_1007.devices",
+        "tenant_1007.contact_links",
+        "clientmgr.outbox_message_t",
+    }
+
+    cli.ok("contacts", "erase", *WHO, "--yes")
+    cli.ok("run", "contact-deletion", "--burst")
+    due = cli("contacts", "prove", *WHO, *search, "--json")
+    assert (due.code, due.json["outcome"]) == (1, "within the erasure period")
+    assert {place["place"] for place in due.json["places"] if place["found"]} == {"clientmgr.outbox_message_t"}
+    sweep(ground.database, ground.settings)
+    file = tmp_path / "proof.json"
+    proven = cli("contacts", "prove", *WHO, *search, "--output", str(file))
+    assert proven.code == 0, proven
+    cli.ok("audit", "check-proof", str(file))
+    assert [row["action"] for row in json.loads(file.read_text())["auditRows"]] == [
+        "contact.prove",
+        "contact.erase_requested",
+        "contact.delete",
+        "contact.prove",
+    ]
+    empty = cli.ok("contacts", "export", *WHO).json
+    assert (empty["devices"], empty["messages"], empty["otherRows"]) == ([], [], [])
