@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.errors import ClientManagerError, InvalidInputError, TransientError, UnknownTenantError
+from clientmgr.base.errors import ClientManagerError, TransientError, UnknownTenantError
 from clientmgr.broker.factory import open_broker
 from clientmgr.erasure import subject
 from clientmgr.erasure.places import Stores
@@ -123,7 +123,7 @@ async def known_contact(context: Context, _visitor: Visitor, request: KnownConta
 async def erase_contact(context: Context, visitor: Visitor, request: EraseRequest) -> ErasureRequested:
     """Publish the deletion of a contact. Its devices go at once, and all else within ERASURE_HOURS."""
     if request.confirm != request.contact_id:
-        raise InvalidInputError("confirm", f"the contact's id, {request.contact_id}", request.confirm)
+        raise ClientManagerError(f"confirm: expected the contact's id, {request.contact_id}, got {request.confirm}")
     async with open_broker(context.settings, context.database) as broker:
         requested = await request_erasure(
             broker,
