@@ -44,11 +44,15 @@ DELETE FROM :"schema".push_token_claims WHERE token_hash = ANY (ARRAY(
 ));
 
 -- name: merges
--- One that still says whose the link of a device is stays.
+-- One that still says whose the link of a device is stays, be it through other merges.
 DELETE FROM :"schema".contact_merges WHERE ctid = ANY (ARRAY(
     SELECT m.ctid FROM :"schema".contact_merges AS m
     WHERE m.recorded_at < now() - %(keep)s::interval
-        AND NOT EXISTS (SELECT FROM :"schema".contact_links AS l WHERE l.contact_hash = m.from_contact_hash)
+        AND NOT EXISTS (
+            SELECT FROM :"schema".contact_links AS l
+            WHERE l.contact_hash = m.from_contact_hash AND l.contact_hash <> ''
+        )
+        AND NOT EXISTS (SELECT FROM :"schema".contact_merges AS b WHERE b.into_contact_hash = m.from_contact_hash)
     LIMIT %(most)s
 ));
 
