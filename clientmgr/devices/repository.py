@@ -100,6 +100,7 @@ class DeviceRepository:
             await cursor.execute(
                 _reported_query(customer_id),
                 {
+                    "application_code": application_code,
                     "client_ids": text_array(client_ids),
                     "devices": bytea_array(
                         self.hashes.device(customer_id, application_code, client_id) for client_id in client_ids

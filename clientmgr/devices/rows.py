@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from clientmgr.base.arrays import bigint_array, bytea_array
+from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.contracts.device_fields import INFO_FIELDS, JSON_INFO_FIELDS
 from clientmgr.devices.contact_history import Link, Merge
 from clientmgr.devices.decide import Tombstone
@@ -115,6 +115,15 @@ def row_of(device: bytes, key: DeviceKey, state: DeviceState) -> dict[str, Any]:
     for name, info in state.info.items():
         row[name] = info.value
     return row
+
+
+def named_columns(devices: Sequence[bytes], names: Mapping[bytes, DeviceKey]) -> dict[str, str]:
+    keys = [names[device] for device in devices]
+    return {
+        "devices": bytea_array(devices),
+        "application_codes": text_array(key.application_code for key in keys),
+        "client_ids": text_array(key.client_id for key in keys),
+    }
 
 
 def tombstone_columns(tombstones: Mapping[bytes, Tombstone]) -> dict[str, str]:

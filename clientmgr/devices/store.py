@@ -30,6 +30,7 @@ from clientmgr.devices.rows import (
     claim_columns,
     link_columns,
     merge_columns,
+    named_columns,
     row_of,
     state_of,
     tombstone_columns,
@@ -73,7 +74,8 @@ class DeviceStore:
                 if of_tenant.merged:
                     merges = merges_in(events[customer_id], hashes[customer_id])
                     await _record_merges(connection, tenant_queries(customer_id), merges, of_tenant)
-            await _apply(connection, touched, lambda customer_id: fold(events[customer_id], hashes[customer_id]))
+            names = {customer_id: of_tenant.names for customer_id, of_tenant in hashes.items()}
+            await _apply(connection, touched, names, lambda customer_id: fold(events[customer_id], hashes[customer_id]))
 
     async def delete_contacts(
         self, connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, Collection[int]]]
@@ -107,7 +109,7 @@ class DeviceStore:
                 if of_tenant.others
             }
             if others:
-                await _apply(connection, others, lambda _: TenantChanges())
+                await _apply(connection, others, {}, lambda _: TenantChanges())
         return {customer_id: dict(of_tenant.counts) for customer_id, of_tenant in deletions.items()}
 
     async def apply_verdicts(
@@ -195,10 +197,14 @@ async def _record_merges(
 async def _apply(
     connection: AsyncConnection[Any],
     touched: Mapping[CustomerId, Touched],
+    names: Mapping[CustomerId, Mapping[bytes, DeviceKey]],
     changes_of: Callable[[CustomerId], TenantChanges],
 ) -> None:
     """Ask for everything at once. While the server looks or writes, what comes next is seen to here."""
-    asked = {customer_id: await _ask(connection, customer_id, touched[customer_id]) for customer_id in touched}
+    asked = {
+        customer_id: await _ask(connection, customer_id, of_tenant, names.get(customer_id, {}))
+        for customer_id, of_tenant in touched.items()
+    }
     for customer_id, questions in asked.items():
         await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
 
@@ -217,7 +223,9 @@ class Questions:
     histories: Rows | None
 
 
-async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, touched: Touched) -> Questions:
+async def _ask(
+    connection: AsyncConnection[Any], customer_id: CustomerId, touched: Touched, names: Mapping[bytes, DeviceKey]
+) -> Questions:
     queries = tenant_queries(customer_id)
     claims = None
     if touched.tokens:
@@ -226,10 +234,11 @@ async def _ask(connection: AsyncConnection[Any], customer_id: CustomerId, touche
     if touched.linked:
         wanted = {"devices": bytea_array(touched.linked), "contacts": bytea_array(touched.contacts)}
         histories = await _send(connection, queries["contact_histories"], wanted)
-    devices = [
-        (some, await _send(connection, queries["devices"], {"devices": bytea_array(some)}))
-        for some in portions(list(touched.devices), DEVICES_AT_ONCE)
-    ]
+    devices = []
+    for some in portions([device for device in touched.devices if device in names], DEVICES_AT_ONCE):
+        devices.append((some, await _send(connection, queries["devices"], named_columns(some, names))))
+    for some in portions([device for device in touched.devices if device not in names], DEVICES_AT_ONCE):
+        devices.append((some, await _send(connection, queries["devices_by_hash"], {"devices": bytea_array(some)})))
     return Questions(devices, claims, histories)
 
 

@@ -8,7 +8,7 @@ ALTER TABLE :"schema".devices RENAME COLUMN push_token_digest TO push_token_hash
 UPDATE :"schema".devices AS d SET
     device_hash = clientmgr.device_hash(d.tableoid, d.application_code, d.client_id),
     push_token_hash = clientmgr.token_hash(d.tableoid, d.application_code, d.push_token_hash);
-ALTER TABLE :"schema".devices ALTER COLUMN device_hash SET NOT NULL;
+-- Null where a row was put in by hand: nothing but the application can make a hash. The device's next event sets it.
 CREATE UNIQUE INDEX devices_by_hash ON :"schema".devices (device_hash);
 
 ALTER TABLE :"schema".device_tombstones RENAME TO device_tombstones_in_clear;

@@ -19,7 +19,7 @@ from clientmgr.devices.legacy.items import device_of, plain
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.sending.fetch import DeviceFetcher, Strategy, choose_strategy
 from clientmgr.tenants.flippers import Flipper, Flippers
-from streaming import contact_deletion, writer
+from streaming import contact_deletion, push_token_status, writer
 from streaming.device_mapper.mapper import daemon
 from streaming.runtime.daemon import consume_on
 from tests.cli.calling import Cli
@@ -254,7 +254,8 @@ async def test_a_deleted_contact_is_not_reached_where_the_legacy_store_alone_is_
     rig: Rig, dynamodb: DynamoDb
 ) -> None:
     fill(rig, dynamodb)
-    rig.query("INSERT INTO tenant_7.contact_tombstones (contact_id, deleted_version) VALUES (%s, 1)", IN_BOTH)
+    contact = HASHES.contact(7, IN_BOTH)
+    rig.query("INSERT INTO tenant_7.contact_tombstones (contact_hash, deleted_version) VALUES (%s, 1)", contact)
     await rig.publish(sending(), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     assert outcome(rig) == ({IN_DYNAMODB: "old-2"}, {IN_POSTGRES, IN_BOTH, IN_NEITHER})
@@ -270,11 +271,37 @@ async def test_a_device_that_postgres_knows_better_is_not_taken_from_the_legacy_
     add_device(rig, 99, "moved")
     add_device(rig, 98, "unlinked")
     rig.query("UPDATE tenant_7.devices SET contact_id = NULL, contact_version = 1 WHERE client_id = 'unlinked'")
-    rig.query("INSERT INTO tenant_7.device_tombstones VALUES (%s, 'deleted', 1)", APPLICATION)
+    deleted = HASHES.device(7, APPLICATION, "deleted")
+    rig.query("INSERT INTO tenant_7.device_tombstones (device_hash, deleted_version) VALUES (%s, 1)", deleted)
     rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, true, 'test')", USE_POSTGRES)
     await rig.publish(sending("m-1", 11, 12, 13, 14), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
     assert outcome(rig) == ({14: "only-there"}, {11, 12, 13})
+
+
+@ON_THE_LOG
+@pytest.mark.parametrize("use_postgres", [True, False], ids=["asked second", "asked alone"])
+async def test_a_verdict_on_a_token_that_only_the_legacy_store_knows_keeps_messages_from_it(
+    rig: Rig, dynamodb: DynamoDb, use_postgres: bool
+) -> None:
+    """Until the same token is set anew."""
+    dynamodb.put(7, 951, APPLICATION, "judged", pushToken="bad-token", kind="apns", platform="ios")
+    dynamodb.put(7, 952, APPLICATION, "other", pushToken="good-token", kind="apns", platform="ios")
+    rig.query("INSERT INTO clientmgr.flippers VALUES (%s, 7, %s, 'test')", USE_POSTGRES, use_postgres)
+    device = {"customerId": 7, "applicationCode": APPLICATION, "clientId": "judged"}
+    verdict = {"eventId": "v", **device, "pushToken": "bad-token", "status": "invalid", "occurredAt": NOW}
+    await rig.publish(verdict, topic=topics.PUSH_TOKEN_STATUS)
+    await rig.burst(push_token_status.daemon(push_token_status.TokenType.PUSH))
+    await rig.publish(sending("m-1", 951, 952), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig, "m-1") == ({952: "other"}, {951})
+
+    await write(
+        rig, event("pushTokenSet", client="x", at=NOW + 1, application=APPLICATION, kind="apns", pushToken="bad-token")
+    )
+    await rig.publish(sending("m-2", 951, 952), topic=TX.input)
+    await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
+    assert outcome(rig, "m-2") == ({951: "judged", 952: "other"}, set())
 
 
 async def write(rig: Rig, *events: dict[str, Any]) -> None:

@@ -46,7 +46,9 @@ def test_the_tables_take_the_providers_and_their_tokens_and_no_others(database: 
 
 def test_a_row_of_a_device_has_its_columns_where_they_are_looked_for(database: Database, tenant: CustomerId) -> None:
     devices = in_schema(device_queries("devices")["devices"], tenant)
-    assert columns_of(database, devices, devices=[]) == list(DEVICE_ROW)
+    assert columns_of(database, devices, devices=[], application_codes=[], client_ids=[]) == list(DEVICE_ROW)
+    by_hash = in_schema(device_queries("devices")["devices_by_hash"], tenant)
+    assert columns_of(database, by_hash, devices=[]) == list(DEVICE_ROW)
     claims = in_schema(device_queries("devices")["claims"], tenant)
     found = columns_of(database, claims, tokens=[])
     assert [*found[:3], *found[5:-4]] == [*DEVICE_ROW[:3], *DEVICE_ROW[5:]]

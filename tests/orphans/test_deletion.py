@@ -11,6 +11,7 @@ from psycopg import Connection
 from clientmgr.audit.log import AuditLogger, read_log
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
+from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches, young_candidates
 from clientmgr.orphans.exclusions import exclude, include
@@ -42,6 +43,11 @@ class Rig:
 
     def fill(self, customer: int, *, devices: int = 20, orphans: int = 10) -> None:
         self.query(DEVICES.format(customer=customer, devices=devices, orphans=orphans))
+        hashes = KeyedHashes.from_settings(self.settings)
+        named = [(f"c{n}", hashes.device(customer, "A", f"c{n}")) for n in range(1, devices + 1)]
+        with self.database.connect(Role.OWNER) as connection, connection.cursor() as cursor:
+            statement = f'UPDATE "tenant_{customer}".devices SET device_hash = %s WHERE client_id = %s'
+            cursor.executemany(statement.encode(), [(device, client) for client, device in named])
         self.query(FIND.format(customer=customer))
         with self.database.connect(Role.WRITER) as connection:
             now = datetime.now(UTC)
@@ -72,8 +78,9 @@ def test_orphans_are_deleted_in_batches_with_tombstones_and_audited(rig: Rig) ->
 
     assert result == OrphanResult(ONE, Outcome.DELETED, candidates=10, deleted=10, devices=20)
     assert rig.clients(ONE) == {f"c{n}" for n in range(11, 21)}
-    assert rig.query('SELECT client_id, deleted_version FROM "tenant_1".device_tombstones ORDER BY 2') == [
-        (f"c{n}", 1000 + n) for n in range(1, 11)
+    hashes = KeyedHashes.from_settings(rig.settings)
+    assert rig.query('SELECT device_hash, deleted_version FROM "tenant_1".device_tombstones ORDER BY 2') == [
+        (hashes.device(ONE, "A", f"c{n}"), 1000 + n) for n in range(1, 11)
     ]
     with rig.database.connect(Role.READER) as connection:
         records = list(read_log(connection, customer_id=ONE, action="orphans.delete", oldest_first=True))

@@ -16,10 +16,11 @@ SELECT w.client_id,
     (date_part('epoch', d.last_seen_at) * 1000)::bigint,
     :reported_columns
 FROM unnest(%(client_ids)s::text [], %(devices)s::bytea []) AS w (client_id, device_hash)
-LEFT JOIN :"schema".devices AS d USING (device_hash)
+LEFT JOIN :"schema".devices AS d
+    ON d.application_code = %(application_code)s::text AND d.client_id = w.client_id
 LEFT JOIN :"schema".device_tombstones AS t
     ON t.device_hash = w.device_hash AND greatest(t.deleted_version, t.contact_deleted_version) > 0
-WHERE d.device_hash IS NOT NULL OR t.device_hash IS NOT NULL;
+WHERE d.client_id IS NOT NULL OR t.device_hash IS NOT NULL;
 
 -- name: find_verdicts
 -- What the providers said last of these tokens. A verdict ends when the token is set anew, by whatever device.

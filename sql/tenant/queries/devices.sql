@@ -11,10 +11,21 @@ SELECT pg_advisory_xact_lock(-customer_id) FROM unnest(%(customer_ids)s::bigint 
 -- lock on each row would be written to the row. clientmgr/devices/rows.py names the columns.
 SELECT wanted.device_hash, d.application_code, d.client_id, t.deleted_version, t.contact_deleted_version,
     :state_columns
+FROM unnest(%(devices)s::bytea [], %(application_codes)s::text [], %(client_ids)s::text [])
+    AS wanted (device_hash, application_code, client_id)
+LEFT JOIN :"schema".devices AS d
+    ON (d.application_code, d.client_id) = (wanted.application_code, wanted.client_id)
+LEFT JOIN :"schema".device_tombstones AS t ON t.device_hash = wanted.device_hash
+WHERE d.client_id IS NOT NULL OR t.device_hash IS NOT NULL;
+
+-- name: devices_by_hash
+-- The same, where only their hashes are known.
+SELECT wanted.device_hash, d.application_code, d.client_id, t.deleted_version, t.contact_deleted_version,
+    :state_columns
 FROM unnest(%(devices)s::bytea []) AS wanted (device_hash)
 LEFT JOIN :"schema".devices AS d USING (device_hash)
 LEFT JOIN :"schema".device_tombstones AS t USING (device_hash)
-WHERE d.device_hash IS NOT NULL OR t.device_hash IS NOT NULL;
+WHERE d.client_id IS NOT NULL OR t.device_hash IS NOT NULL;
 
 -- name: claims
 -- Who has claimed these tokens, and what is known of that device: columns as above, then those of the claim, then what
@@ -152,6 +163,7 @@ SELECT
 FROM json_populate_recordset(CAST(NULL AS :"schema".devices), %(rows)s) AS n
 ORDER BY n.application_code, n.client_id
 ON CONFLICT (application_code, client_id) DO UPDATE SET
+    device_hash = excluded.device_hash,
     contact_id = excluded.contact_id,
     contact_version = excluded.contact_version,
     push_token = excluded.push_token,
