@@ -21,8 +21,7 @@ SERVERS: Final = frozenset({"postgres", "redis", "standins"})
 NEVER_READ: Final = frozenset({"audit_hash_key", "live_token_key", "dashboard_session_key", "lock"})
 LONGEST_LINE: Final = 16 * 1024 * 1024
 LARGEST_DOCUMENT: Final = 256 * 1024 * 1024
-PROOF_MARK: Final = b'"report": "proof'
-"""What a proof begins with."""
+PROOF_BEGINS: Final = b'{\n  "report": "proof: '
 
 
 def look_into_redis(settings: Settings, subject: Subject, tick: Tick) -> Seen:
@@ -75,16 +74,19 @@ def _values(client: Any, key: bytes) -> Iterator[bytes]:
 
 def look_into_files(settings: Settings, subject: Subject, tick: Tick) -> Seen:
     """Logs, exports and what Dagster's runs wrote: every file of the data folder that is not a server's own data."""
-    files, where = 0, []
+    files = kept = 0
+    where = []
     for file in _files(settings.data_dir):
         files += 1
         try:
-            if _is_named_in_file(file, subject):
+            if _is_left_in(file, subject):
                 where.append(str(file.relative_to(settings.data_dir)))
+            elif subject.contact_id is None and any(subject.is_named_in(line) for line in _lines(file)):
+                kept += 1
         except FileNotFoundError:
             files -= 1  # rotated or finished meanwhile
         tick(1)
-    return Seen(files, len(where), where=tuple(where[:EXAMPLES]))
+    return Seen(files, len(where), kept=kept, where=tuple(where[:EXAMPLES]))
 
 
 def _files(folder: Path) -> Iterator[Path]:
@@ -100,21 +102,32 @@ def _files(folder: Path) -> Iterator[Path]:
                 yield file
 
 
-def _is_named_in_file(file: Path, subject: Subject) -> bool:
-    if any(subject.is_named_in(line) for line in _lines(file)):
-        return True
-    if subject.contact_id is None:
-        return False
+def _is_left_in(file: Path, subject: Subject) -> bool:
     if file.suffix == ".json" and file.stat().st_size < LARGEST_DOCUMENT:
         document = file.read_bytes()
         # A proof names whom it is about, and has nothing of them.
-        return PROOF_MARK not in document[:200] and subject.concerns(Stored(document, "", "", {}, 0))
+        return not document.startswith(PROOF_BEGINS) and _is_left_in_document(document, subject)
+    if subject.contact_id is None:
+        return any(_is_left_in_document(line.encode(), subject) for line in _lines(file))
+    if any(subject.is_named_in(line) for line in _lines(file)):
+        return True
     if file.suffix == ".ndjson":
         return any(_is_exported(line.encode(), subject) for line in _lines(file))
     if file.suffix == ".csv":
         with file.open(newline="", errors="replace") as rows:
             return any(_is_exported(json.dumps(row).encode(), subject) for row in csv.DictReader(rows))
     return False
+
+
+def _is_left_in_document(document: bytes, subject: Subject) -> bool:
+    """Whether it names the contact; of an account, whether it names somebody of it: its number alone is nobody's."""
+    stored = Stored(document, "", "", {}, 0)
+    if subject.is_asked_for_in(document.decode(errors="replace")):
+        return True
+    if subject.contact_id is None:
+        named = stored.mentions()
+        return subject.customer_id in named.customers and not named.names_nobody
+    return subject.concerns(stored) or subject.is_named_in(document.decode(errors="replace"))
 
 
 def _is_exported(row: bytes, subject: Subject) -> bool:

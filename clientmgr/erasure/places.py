@@ -6,7 +6,7 @@ one moment.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final, Literal
 
@@ -34,6 +34,8 @@ _QUERIES = named_queries("erasure/queries/places.sql")
 State = Literal["looked at", "could not be looked at", "not ours, not looked at", "not ours"]
 
 DAGSTER: Final = "dagster"
+PARTITIONS: Final = "dynamic_partitions"
+"""Dagster's table of those who are tenants now."""
 NOT_OURS: Final = (
     ("BigQuery", "The customers' own record of deleted contacts. It is read, never written."),
     ("Google Pub/Sub", "With BROKER=pubsub Google keeps messages until they are acknowledged or their retention ends."),
@@ -123,10 +125,10 @@ def look_everywhere(
     for table in all_tables:
         yield _looked_at(connection, table, subject, watch(table.title))
     yield from _survivors(connection, subject)
-    yield _place("what PostgreSQL's planner remembers", tables.look_at_statistics(connection, subject), unit="columns")
+    yield _statistics(connection, subject)
     yield from _dagster(stores, subject, watch)
     yield from _redis(stores.settings, subject, watch)
-    yield _place("files of the data folder", look_into_files(stores.settings, subject, watch("files")), unit="files")
+    yield _files(stores.settings, subject, watch("files"))
     yield _legacy(stores.settings, subject)
     yield from (
         Place(f"table {name}", "not ours, not looked at", note="Its rows are another server's.")
@@ -147,6 +149,12 @@ def _looked_at(connection: Connection[Any], table: Table, subject: Subject, tick
     return _place(table.title, seen, note=why or "" if table.has_customer and seen.hashes else "")
 
 
+def _statistics(connection: Connection[Any], subject: Subject) -> Place:
+    seen = tables.look_at_statistics(connection, subject)
+    note = "Analysing these tables makes it forget." if seen.found else ""
+    return _place("what PostgreSQL's planner remembers", seen, unit="columns", note=note)
+
+
 def _survivors(connection: Connection[Any], subject: Subject) -> Iterator[Place]:
     if subject.gone:
         count = tables.survivors(connection, subject)
@@ -163,14 +171,25 @@ def _dagster(stores: Stores, subject: Subject, watch: Watch) -> Iterator[Place]:
             begin_snapshot(connection)
             found = tables.tables(connection, subject, only=_dagster_schema(connection, stores))
             for table in found:
-                seen = tables.look(connection, table, subject, tick)
-                packed = tables.look_compressed(connection, table, subject)
-                yield _place(f"Dagster's {table.name}", Seen(seen.rows, seen.found + packed.found, where=seen.where))
+                yield _of_dagster(connection, table, subject, tick)
             if not found:
                 yield Place("Dagster's tables", "looked at", 0, "tables", note="There are none.")
             connection.rollback()
     except psycopg.Error as error:
         yield Place("Dagster's tables", "could not be looked at", note=str(error).strip().partition("\n")[0])
+
+
+def _of_dagster(connection: Connection[Any], table: Table, subject: Subject, tick: Tick) -> Place:
+    name = f"Dagster's {table.name}"
+    seen = tables.look(connection, table, subject, tick)
+    packed = tables.look_compressed(connection, table, subject)
+    found = seen.found + packed.found
+    if subject.contact_id is not None or table.name == PARTITIONS:
+        return _place(name, replace(seen, found=found))
+    asked = tables.look_for_texts(connection, table, subject)
+    kept = found - asked.found
+    note = "Its history names customers by their number, never contacts or devices." if kept else ""
+    return _place(name, replace(asked, kept=kept), note=note)
 
 
 def _dagster_schema(connection: Connection[Any], stores: Stores) -> str:
@@ -193,6 +212,12 @@ def _redis(settings: Settings, subject: Subject, watch: Watch) -> Iterator[Place
         yield Place("Redis", "could not be looked at", note=str(error))
 
 
+def _files(settings: Settings, subject: Subject, tick: Tick) -> Place:
+    seen = look_into_files(settings, subject, tick)
+    note = "Logs name customers by their number." if seen.kept else ""
+    return _place("files of the data folder", seen, unit="files", note=note)
+
+
 def _legacy(settings: Settings, subject: Subject) -> Place:
     name = "DynamoDB"
     if subject.contact_id is None or not legacy_is_configured(settings):
@@ -209,5 +234,14 @@ def _legacy(settings: Settings, subject: Subject) -> Place:
 
 def _place(name: str, seen: Seen, *, unit: str = "rows", note: str = "") -> Place:
     return Place(
-        name, "looked at", seen.rows, unit, seen.found, seen.hashes, where=seen.where, note=note, newest=seen.newest
+        name,
+        "looked at",
+        seen.rows,
+        unit,
+        seen.found,
+        seen.hashes,
+        seen.kept,
+        where=seen.where,
+        note=note,
+        newest=seen.newest,
     )

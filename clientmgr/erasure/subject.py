@@ -97,9 +97,13 @@ class Subject:
         """The customer's number: a contact's number alone may be any customer's contact."""
         return rf"(?<![0-9]){self.customer_id}(?![0-9])"
 
+    def is_asked_for_in(self, text: str) -> bool:
+        """Whether one of the texts that somebody asked for stands there."""
+        return any(form in text for literal in self.texts for form in written_forms(literal))
+
     def is_named_in(self, text: str) -> bool:
         """Whether a text with no more structure than that names the subject."""
-        if any(form in text for literal in self.texts for form in written_forms(literal)):
+        if self.is_asked_for_in(text):
             return True
         if re.search(self.pattern, text, re.IGNORECASE) is None:
             return False

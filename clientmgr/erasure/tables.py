@@ -7,7 +7,7 @@ recognised in the same way, and all other tables are searched as text by the ser
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
@@ -70,6 +70,8 @@ class Seen:
     rows: int
     found: int = 0
     hashes: int = 0
+    kept: int = 0
+    """What names a customer by its number, and nobody else."""
     where: tuple[str, ...] = ()
     """Some of what was found, by place; never what stands there."""
     newest: datetime | None = None
@@ -115,6 +117,11 @@ def _as_text(connection: Connection[Any], table: Table, subject: Subject) -> See
     return _counted(connection, table, conditions)
 
 
+def look_for_texts(connection: Connection[Any], table: Table, subject: Subject) -> Seen:
+    """Only for the texts that somebody asked for."""
+    return _counted(connection, table, _literals(table, subject) or [sql.SQL("false")])
+
+
 def _in_tenant(connection: Connection[Any], table: Table, subject: Subject) -> Seen:
     if subject.contact_id is None:
         return _counted(connection, table, [sql.SQL("true")])
@@ -122,7 +129,7 @@ def _in_tenant(connection: Connection[Any], table: Table, subject: Subject) -> S
     row = _text_of(table.named("text"))
     conditions.append(sql.SQL("({row} ~* {pattern})").format(row=row, pattern=subject.pattern))
     seen = _counted(connection, table, [*conditions, *_literals(table, subject)])
-    return Seen(seen.rows, seen.found, _count_hashes(connection, table, subject), seen.where)
+    return replace(seen, hashes=_count_hashes(connection, table, subject))
 
 
 def _count_hashes(connection: Connection[Any], table: Table, subject: Subject) -> int:
@@ -193,7 +200,7 @@ def _customers_rows(connection: Connection[Any], table: Table, subject: Subject,
     hashes = 0
     if table.columns.get("contact_hash") == "text":
         hashes = _counted(connection, table, [_equals("contact_hash", str(subject.audit_hash))]).found
-    return Seen(seen.rows, seen.found + len(more), hashes, (*seen.where, *more)[:EXAMPLES])
+    return replace(seen, found=seen.found + len(more), hashes=hashes, where=(*seen.where, *more)[:EXAMPLES])
 
 
 def rows_about(

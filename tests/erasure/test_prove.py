@@ -3,6 +3,7 @@
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -26,6 +27,7 @@ from tests.erasure.planting import (
     PLANTS,
     TOKEN,
     Ground,
+    add_device,
     event,
     planted,
     prepare,
@@ -265,3 +267,35 @@ def test_what_the_sweep_leaves_of_a_message_is_nothing(deleted: Ground) -> None:
     TenantSchemaManager(deleted.database, deleted.settings).delete(CUSTOMER, actor="test")
     sweep(deleted.database, deleted.settings)
     assert prove_account(deleted.stores, CUSTOMER, actor="test").verdict == "nothing left"
+
+
+def test_history_may_name_a_deleted_account_by_its_number_and_nobody_of_it(deleted: Ground, tmp_path: Path) -> None:
+    TenantSchemaManager(deleted.database, deleted.settings).delete(CUSTOMER, actor="test")
+    deleted.execute("CREATE SCHEMA dagster")
+    deleted.execute("CREATE TABLE dagster.event_logs (id int, event text, partition text)")
+    deleted.execute("CREATE TABLE dagster.dynamic_partitions (partition text)")
+    deleted.execute("INSERT INTO dagster.event_logs VALUES (1, 'x', %s)", str(CUSTOMER))
+    (tmp_path / "writer.log").write_text(f"customer {CUSTOMER} was deleted\n")
+    report = prove_account(deleted.stores, CUSTOMER, actor="test", texts=[EMAIL])
+    assert report.verdict == "nothing left"
+    kept = {place.place: place.kept for place in report.places if place.kept}
+    assert (kept["Dagster's event_logs"], kept["files of the data folder"]) == (1, 1)
+
+    deleted.execute("INSERT INTO dagster.dynamic_partitions VALUES (%s)", str(CUSTOMER))
+    deleted.execute("INSERT INTO dagster.event_logs VALUES (2, %s, NULL)", f"to {EMAIL}")
+    (tmp_path / "writer.log").write_text(f'{{"customerId": {CUSTOMER}, "clientId": "c"}}\n')
+    assert found(prove_account(deleted.stores, CUSTOMER, actor="test", texts=[EMAIL])) == {
+        "Dagster's dynamic_partitions": 1,
+        "Dagster's event_logs": 1,
+        "files of the data folder": 1,
+    }
+
+
+def test_what_the_planner_remembers_of_a_contact_is_found_until_the_table_is_analysed(deleted: Ground) -> None:
+    add_device(deleted, CONTACT, "another-client", "e" * 64)()
+    remove = add_device(deleted, CONTACT, "another-client", "e" * 64)
+    deleted.execute("ANALYZE tenant_1007.devices")
+    remove()
+    assert found(prove(deleted)) == {"what PostgreSQL's planner remembers": 1}
+    deleted.execute("ANALYZE tenant_1007.devices")
+    assert prove(deleted).verdict == "nothing left"
