@@ -16,7 +16,7 @@ from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.settings import load_settings
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
 from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
-from clientmgr.erasure.proof import check
+from clientmgr.erasure.report import check
 
 app = typer.Typer(help="The audit log: list and verify; check a proof.", no_args_is_help=True)
 

@@ -13,8 +13,8 @@ from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.private_files import write_private
 from clientmgr.cli.output import console, errors, open_database, show_record, show_rows
 from clientmgr.erasure.places import Stores, Watch
-from clientmgr.erasure.proof import Report, as_text
-from clientmgr.erasure.tables import Tick
+from clientmgr.erasure.report import Report, as_text
+from clientmgr.erasure.stored_rows import Tick
 from clientmgr.operations.dagster_addresses import dagster_database_url
 
 OutputOption = Annotated[

@@ -18,15 +18,16 @@ from clientmgr.base.customer_ids import schema_name
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.erasure import tables
-from clientmgr.erasure.other_stores import (
+from clientmgr.erasure import stored_rows, tables
+from clientmgr.erasure.outside_postgres import (
     legacy_devices,
     legacy_is_configured,
     look_into_files,
     look_into_redis,
 )
+from clientmgr.erasure.stored_rows import Table, Tick
 from clientmgr.erasure.subject import Keys, Subject
-from clientmgr.erasure.tables import Seen, Table, Tick
+from clientmgr.erasure.tables import Seen
 from clientmgr.tenants import customer_data
 
 _QUERIES = named_queries("erasure/queries/places.sql")
@@ -119,7 +120,7 @@ def look_everywhere(
 ) -> Iterator[Place]:
     """A line for each place, those in the connection's snapshot first."""
     own = schema_name(subject.customer_id)
-    all_tables = tables.tables(connection, subject, without=[DAGSTER])
+    all_tables = stored_rows.tables(connection, subject, without=[DAGSTER])
     if not any(table.schema == own for table in all_tables):
         yield Place(f"schema {own}", "looked at", 0, "tables", note="There is no such schema.")
     for table in all_tables:
@@ -169,7 +170,7 @@ def _dagster(stores: Stores, subject: Subject, watch: Watch) -> Iterator[Place]:
     try:
         with psycopg.connect(stores.dagster_url, connect_timeout=10) as connection:
             begin_snapshot(connection)
-            found = tables.tables(connection, subject, only=_dagster_schema(connection, stores))
+            found = stored_rows.tables(connection, subject, only=_dagster_schema(connection, stores))
             for table in found:
                 yield _of_dagster(connection, table, subject, tick)
             if not found:

@@ -22,9 +22,9 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.device_fields import FIELDS
 from clientmgr.devices.legacy.items import plain
 from clientmgr.devices.masking import masked, masked_data
+from clientmgr.erasure import stored_rows
 from clientmgr.erasure import subject as subjects
-from clientmgr.erasure import tables
-from clientmgr.erasure.other_stores import legacy_devices, legacy_is_configured
+from clientmgr.erasure.outside_postgres import legacy_devices, legacy_is_configured
 from clientmgr.erasure.places import DAGSTER, Stores, Watch, snapshot, unwatched
 from clientmgr.erasure.recognition import contacts_in
 from clientmgr.erasure.subject import Subject
@@ -105,9 +105,9 @@ def _rows(connection: Connection[Any], subject: Subject, query: str) -> Items:
 
 
 def _messages(connection: Connection[Any], subject: Subject, *, reveal: bool, watch: Watch) -> Items:
-    for table in tables.tables(connection, subject, without=[DAGSTER]):
+    for table in stored_rows.tables(connection, subject, without=[DAGSTER]):
         if table.has_messages:
-            for message in tables.messages_about(connection, table, subject, watch(table.title)):
+            for message in stored_rows.messages_about(connection, table, subject, watch(table.title)):
                 payload = message.payload if reveal else masked_data(message.payload)
                 yield {
                     "table": table.name,
@@ -135,9 +135,9 @@ def _decoded(payload: bytes) -> Any:
 
 
 def _other_rows(connection: Connection[Any], subject: Subject, watch: Watch) -> Items:
-    for table in tables.tables(connection, subject, without=[DAGSTER]):
+    for table in stored_rows.tables(connection, subject, without=[DAGSTER]):
         if table.has_customer and not table.has_messages and table.name != "audit_log":
-            for _, row in tables.rows_about(connection, table, subject, watch(table.title)):
+            for _, row in stored_rows.rows_about(connection, table, subject, watch(table.title)):
                 yield {"table": table.title, "row": json.loads(row)}
 
 

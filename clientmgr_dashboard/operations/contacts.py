@@ -17,7 +17,8 @@ from clientmgr.base.errors import ClientManagerError, TransientError, UnknownTen
 from clientmgr.broker.factory import open_broker
 from clientmgr.erasure import subject
 from clientmgr.erasure.places import Stores
-from clientmgr.erasure.proof import DeletionAuditRow, DeletionNote, Report, audit_rows, prove_contact
+from clientmgr.erasure.proof import audit_rows, prove_contact
+from clientmgr.erasure.report import DeletionAuditRow, DeletionNote, Report
 from clientmgr.erasure.requests import request_erasure
 from clientmgr.erasure.subject_access import export_contact
 from clientmgr.operations.dagster_addresses import dagster_database_url

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clientmgr.base.errors import InvalidInputError
-from clientmgr.erasure.proof import as_text, check
+from clientmgr.erasure.report import as_text, check
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.operations import contacts
 from clientmgr_dashboard.operations.contacts import (

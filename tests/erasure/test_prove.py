@@ -12,7 +12,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError, UnknownTenantError
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
-from clientmgr.erasure.proof import Report, as_text, check, prove_account, prove_contact
+from clientmgr.erasure.proof import prove_account, prove_contact
+from clientmgr.erasure.report import Report, as_text, check
 from clientmgr.erasure.sweep import sweep
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.redis import EmbeddedRedis

@@ -11,8 +11,9 @@ from clientmgr.base.settings import Settings
 from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.erasure.recognition import mentions
 from clientmgr.erasure.rule import Stored
+from clientmgr.erasure.stored_rows import Tick
 from clientmgr.erasure.subject import Subject
-from clientmgr.erasure.tables import EXAMPLES, Seen, Tick
+from clientmgr.erasure.tables import EXAMPLES, Seen
 from clientmgr.tenants.cache_invalidation import ANSWER_WITHIN_S
 
 AT_ONCE: Final = 500
