@@ -1,6 +1,7 @@
 """Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in."""
 
 import logging
+import re
 import sys
 from typing import Any, TextIO
 
@@ -34,12 +35,14 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
+        _leave_out_rows,
     ]
     rendering: list[Processor]
     if as_json:
         rendering = [
             _describe_exception,
             structlog.processors.format_exc_info,
+            _leave_out_rows,
             _to_ecs(process),
             structlog.processors.JSONRenderer(),
         ]
@@ -99,6 +102,17 @@ def _describe_exception(_logger: Any, _method: str, event: EventDict) -> EventDi
     if isinstance(error, BaseException):
         event.setdefault("error", str(error))
         event.setdefault("error_type", type(error).__name__)
+    return event
+
+
+_DETAILS = re.compile(r"\n(?:DETAIL|CONTEXT):.*")
+
+
+def _leave_out_rows(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """PostgreSQL's details quote the row that was refused. It may be a person's, and the log is kept for long."""
+    for name in ("error", "exception"):
+        if isinstance(text := event.get(name), str):
+            event[name] = _DETAILS.sub("", text)
     return event
 
 

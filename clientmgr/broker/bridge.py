@@ -24,7 +24,6 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.waiting import unless_stopped, wait_for_stop
-from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import Message
 from clientmgr.broker.message_checks import check_name
 from clientmgr.broker.message_metrics import PUBLISHED
@@ -33,6 +32,7 @@ from clientmgr.broker.postgres.topic_administration import ensure_topic
 from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
+from clientmgr.broker.settling import passes_erased
 
 log = get_logger(__name__)
 

@@ -8,16 +8,11 @@ from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
-from prometheus_client import Counter
 
 ERASED_ATTRIBUTE: Final = "clientmgr-erased"
 """Its value is when. Nobody may publish a message that has it."""
 
 _DATA_PREFIX: Final = b'{"erased":true'
-
-ERASED_PASSED: Final = Counter(
-    "clientmgr_messages_erased_passed_total", "Erased messages that a reader passed instead of handling them."
-)
 
 
 def erased_data(customer_id: int | None) -> bytes:
@@ -26,14 +21,6 @@ def erased_data(customer_id: int | None) -> bytes:
 
 def erased_attributes(at: datetime) -> dict[str, str]:
     return {ERASED_ATTRIBUTE: at.astimezone(UTC).isoformat(timespec="seconds")}
-
-
-def passes_erased(attributes: Mapping[str, str], data: bytes) -> bool:
-    """`is_erased`, for a reader that passes the message if so."""
-    if not is_erased(attributes, data):
-        return False
-    ERASED_PASSED.inc()
-    return True
 
 
 def is_erased(attributes: Mapping[str, str], data: bytes) -> bool:

@@ -9,6 +9,9 @@ PUBLISHED: Final = Counter("clientmgr_messages_published_total", "Messages publi
 CONSUMED: Final = Counter("clientmgr_messages_consumed_total", "Messages done with.", ["topic", "subscription"])
 RETRIED: Final = Counter("clientmgr_messages_retried_total", "Messages to come again.", ["topic", "subscription"])
 DEAD: Final = Counter("clientmgr_messages_dead_total", "Messages set aside for good.", ["topic", "subscription"])
+ERASED_PASSED: Final = Counter(
+    "clientmgr_messages_erased_passed_total", "Erased messages that a reader passed instead of handling them."
+)
 BATCH_FAILURES: Final = Counter(
     "clientmgr_batch_failures_total", "Batches whose handler failed.", ["topic", "subscription", "kind"]
 )

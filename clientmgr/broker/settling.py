@@ -14,8 +14,9 @@ from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import ErrorKind, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
+from clientmgr.broker.erased import is_erased
 from clientmgr.broker.interface import ConsumeStats, Dead, Handler, Message, Outcome, Retry
-from clientmgr.broker.message_metrics import SubscriptionMetrics
+from clientmgr.broker.message_metrics import ERASED_PASSED, SubscriptionMetrics
 
 log = get_logger(__name__)
 
@@ -157,6 +158,14 @@ class Ledger:
         self.stats.dead += dead
         self.stats.batches += 1
         self.metrics.settled(done=done, retried=retried, dead=dead, seconds=time.monotonic() - started)
+
+
+def passes_erased(attributes: Mapping[str, str], data: bytes) -> bool:
+    """Whether a reader passes the message without handling it, as it does with one that was erased."""
+    if not is_erased(attributes, data):
+        return False
+    ERASED_PASSED.inc()
+    return True
 
 
 def pause_after_failure_s(failures: int, *, first_s: float = FIRST_PAUSE_S) -> float:

@@ -93,12 +93,9 @@ _WRITING_POSITIONS = (
 )
 
 _BROKER_METRICS = "clientmgr.broker.message_metrics"
-_CONSUMING = (
-    *(
-        f"{_BROKER_METRICS}:{name}"
-        for name in ("CONSUMED", "RETRIED", "DEAD", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
-    ),
-    "clientmgr.broker.erased:ERASED_PASSED",
+_CONSUMING = tuple(
+    f"{_BROKER_METRICS}:{name}"
+    for name in ("CONSUMED", "RETRIED", "DEAD", "ERASED_PASSED", "BATCH_FAILURES", "BATCH_MESSAGES", "HANDLING_SECONDS")
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
@@ -166,7 +163,7 @@ ALL: tuple[DaemonEntry, ...] = (
         listens=Listening("PUBSUB_GATEWAY_HOST", "PUBSUB_GATEWAY_PORT", "grpc"),
         deployment=Deployment(
             2,
-            "It also looks after retention, erasure and the metrics of the whole: keep one, even if nobody speaks Pub/Sub.",
+            "It also sees to retention, erasure and the metrics of the whole: keep one, even if nobody speaks Pub/Sub.",
             memory_limit="1Gi",
         ),
     ),

@@ -12,9 +12,10 @@ from google.api_core.exceptions import InvalidArgument
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.broker import bridge
-from clientmgr.broker.erased import ERASED_ATTRIBUTE, ERASED_PASSED
+from clientmgr.broker.erased import ERASED_ATTRIBUTE
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Broker, Message, Retry
+from clientmgr.broker.message_metrics import ERASED_PASSED
 from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.operations.maintenance import run_maintenance
 from tests.broker.conftest import TRANSPORTS

@@ -46,6 +46,14 @@ def test_a_record_has_ecs_names(logged: Records) -> None:
     }
 
 
+def test_what_postgresql_quotes_of_a_row_is_left_out(logged: Records) -> None:
+    refused = ValueError("duplicate key\nDETAIL:  Key (client_id)=(anna) already exists.\nHINT:  none")
+    get_logger("clientmgr.test").warning("batch failed", error=str(refused), exc_info=refused)
+    (record,) = logged()
+    assert record["error.message"] == "duplicate key\nHINT:  none"
+    assert "anna" not in json.dumps(record)
+
+
 def test_a_library_s_record_looks_the_same(logged: Records) -> None:
     logging.getLogger("psycopg.pool").warning("lost %s of %d", "one", 3)
     (record,) = logged()

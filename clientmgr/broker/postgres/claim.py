@@ -16,8 +16,8 @@ from psycopg.rows import tuple_row
 from psycopg.sql import Literal
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import ReceivedMessage
+from clientmgr.broker.settling import passes_erased
 
 QUERIES = named_queries("broker/queries/consume.sql")
 

@@ -13,11 +13,10 @@ from psycopg import Connection
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
-from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.broker.settling import as_text
+from clientmgr.broker.settling import as_text, passes_erased
 
 
 class CursorReader:

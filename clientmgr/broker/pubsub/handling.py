@@ -19,7 +19,6 @@ from psycopg_pool import AsyncConnectionPool
 from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
-from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import ConsumerOptions, Handler, Message, ReceivedMessage
 from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.pubsub import wire
@@ -35,6 +34,7 @@ from clientmgr.broker.settling import (
     Settlement,
     TransactionEndedError,
     call_handler,
+    passes_erased,
     pause_after_failure_s,
 )
 

@@ -9,10 +9,9 @@ from psycopg import AsyncConnection
 from psycopg.rows import tuple_row
 
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.erased import passes_erased
 from clientmgr.broker.interface import ReceivedMessage, Retry
 from clientmgr.broker.pubsub.wire import storable
-from clientmgr.broker.settling import Settlement
+from clientmgr.broker.settling import Settlement, passes_erased
 
 QUERIES = named_queries("gateway/queries/transport.sql")
 _LARGEST_NUMBER = 2**63 - 1

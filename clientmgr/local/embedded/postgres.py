@@ -116,6 +116,8 @@ class EmbeddedPostgres(EmbeddedServer):
             "full_page_writes": "on" if tuning.fsync else "off",
             # Two thousand schemas' objects do not fit into the default lock table.
             "max_locks_per_transaction": "256",
+            # Without details: they quote the row that was refused, and the log is kept for long.
+            "log_error_verbosity": "terse",
             **dict(tuning.extra),
         }
         options = [part for name, value in server_settings.items() for part in ("-c", f"{name}={value}")]
