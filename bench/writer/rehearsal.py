@@ -6,6 +6,7 @@ What is left for the limit is to send these statements again: no transport, no d
 import asyncio
 import dataclasses
 import pickle
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,7 @@ from streaming.runtime.daemon import Daemon, Services, consume_on
 
 Statement = tuple[bytes, dict[str, Any]]
 DATABASE = "rehearsal"
+_WRITES = re.compile(rb"^\s*(INSERT INTO|DELETE FROM|UPDATE) ", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,6 @@ class _Noting:
 
     async def execute(self, query: bytes | str, parameters: dict[str, Any] | None = None, **options: Any) -> Any:
         encoded = query.encode() if isinstance(query, str) else query
-        statement = b"\n".join(line for line in encoded.splitlines() if not line.startswith(b"--")).lstrip()
-        if parameters is not None and statement.startswith((b"INSERT", b"DELETE", b"UPDATE")):
+        if parameters is not None and _WRITES.search(encoded):
             self._statements.append((encoded, parameters))
         return await self._original.execute(encoded, parameters, **options)

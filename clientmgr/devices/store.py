@@ -92,16 +92,11 @@ class DeviceStore:
             await _lock_writes(connection, contacts)
             asked = {}
             for customer_id, of_tenant in deletions.items():
-                query = tenant_queries(customer_id)["delete_contacts"]
-                asked[customer_id] = await _send(connection, query, of_tenant.columns())
+                query = tenant_queries(customer_id)["contacts_to_delete"]
+                asked[customer_id] = await _send(connection, query, {"contacts": bytea_array(of_tenant.versions)})
             for customer_id, of_tenant in deletions.items():
                 of_tenant.decide(await asked[customer_id].fetchall())
-                if of_tenant.taken:
-                    columns = {
-                        "devices": bytea_array(of_tenant.taken),
-                        "versions": bigint_array(of_tenant.taken.values()),
-                    }
-                    await connection.execute(tenant_queries(customer_id)["take_devices"], columns)
+                await connection.execute(tenant_queries(customer_id)["delete_contacts"], of_tenant.columns())
             # What has newer parts that stay, or only loses its contact.
             others = {
                 customer_id: Touched(devices=of_tenant.others, linked=of_tenant.others)
@@ -155,10 +150,12 @@ class _TenantDeletions:
         return {
             "contacts": bytea_array(contact for contact, _ in flat),
             "versions": bigint_array(version for _, version in flat),
+            "devices": bytea_array(self.taken),
+            "device_versions": bigint_array(self.taken.values()),
         }
 
     def decide(self, rows: Iterable[Sequence[Any]]) -> None:
-        """Look at the answer of `delete_contacts`, device by device."""
+        """Look at the answer of `contacts_to_delete`, device by device."""
         contacts = Contacts()
         links: dict[bytes, list[Link]] = {}
         known: dict[bytes, tuple[int | None, int | None]] = {}

@@ -294,7 +294,8 @@ async def test_a_verdict_on_a_token_that_only_the_legacy_store_knows_keeps_messa
     await rig.burst(push_token_status.daemon(push_token_status.TokenType.PUSH))
     await rig.publish(sending("m-1", 951, 952), topic=TX.input)
     await rig.burst(daemon(TX), dynamodb_endpoint=dynamodb.url)
-    assert outcome(rig, "m-1") == ({952: "other"}, {951})
+    assert outcome(rig, "m-1") == ({952: "other"}, set())
+    assert [one.event["reason"] for one in rig.topic(NOT_SENT)] == ["INVALID_PUSH_TOKEN"]
 
     await write(
         rig, event("pushTokenSet", client="x", at=NOW + 1, application=APPLICATION, kind="apns", pushToken="bad-token")

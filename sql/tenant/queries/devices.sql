@@ -89,18 +89,34 @@ FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l
 SELECT DISTINCT t.contact_hash
 FROM unnest(%(contacts)s::bytea []) AS wanted (contact_hash) JOIN :"schema".contact_tombstones AS t USING (contact_hash);
 
--- name: delete_contacts
--- Records the deletions and forgets the contacts' ids. Then (1), a row for each link of every device that ever was one of
--- theirs, with what its row says of it now; and (2) the merges by which links came to them.
-WITH RECURSIVE gone (contact_hash, deleted_version) AS (
-    SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint [])
-),
-
-holders (contact_hash) AS (
-    SELECT contact_hash FROM gone
+-- name: contacts_to_delete
+-- (1) A row for each link of every device that ever was one of these contacts', with what its row says of it now; and
+-- (2) the merges by which links came to them.
+WITH RECURSIVE holders (contact_hash) AS (
+    SELECT unnest(%(contacts)s::bytea [])
     UNION
     SELECT m.from_contact_hash
     FROM holders AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+),
+
+affected AS (
+    SELECT DISTINCT l.device_hash
+    FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> ''
+)
+
+SELECT 1, l.device_hash, l.linked_version, l.contact_hash, d.last_seen_version, d.contact_id
+FROM affected AS a
+JOIN :"schema".contact_links AS l USING (device_hash)
+LEFT JOIN :"schema".devices AS d USING (device_hash)
+UNION ALL
+SELECT 2, m.from_contact_hash, m.merged_version, m.into_contact_hash, NULL, NULL
+FROM holders AS h JOIN :"schema".contact_merges AS m ON m.from_contact_hash = h.contact_hash;
+
+-- name: delete_contacts
+-- Records the deletions, forgets the contacts' ids, and takes the devices of which nothing newer is known, so that nobody
+-- needs to know what was in them.
+WITH gone (contact_hash, deleted_version) AS (
+    SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint [])
 ),
 
 recorded AS (
@@ -117,28 +133,13 @@ unmerged AS (
     FROM gone AS g WHERE m.into_contact_hash = g.contact_hash AND m.into_contact_id IS NOT NULL
 ),
 
-affected AS (
-    SELECT DISTINCT l.device_hash
-    FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> ''
-)
-
-SELECT 1, l.device_hash, l.linked_version, l.contact_hash, d.last_seen_version, d.contact_id
-FROM affected AS a
-JOIN :"schema".contact_links AS l USING (device_hash)
-LEFT JOIN :"schema".devices AS d USING (device_hash)
-UNION ALL
-SELECT 2, m.from_contact_hash, m.merged_version, m.into_contact_hash, NULL, NULL
-FROM holders AS h JOIN :"schema".contact_merges AS m ON m.from_contact_hash = h.contact_hash;
-
--- name: take_devices
--- What a contact's deletion takes: devices of which nothing newer is known, so that nobody needs to know what was in them.
-WITH gone AS (
+deleted AS (
     DELETE FROM :"schema".devices AS d
     USING unnest(%(devices)s::bytea []) AS taken (device_hash) WHERE d.device_hash = taken.device_hash
 )
 
 INSERT INTO :"schema".device_tombstones AS t (device_hash, contact_deleted_version)
-SELECT * FROM unnest(%(devices)s::bytea [], %(versions)s::bigint [])
+SELECT * FROM unnest(%(devices)s::bytea [], %(device_versions)s::bigint [])
 ON CONFLICT (device_hash) DO UPDATE
     SET contact_deleted_version = excluded.contact_deleted_version, recorded_at = now()
     WHERE t.contact_deleted_version < excluded.contact_deleted_version;
