@@ -337,7 +337,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             *_ON_DYNAMODB,
         ),
-        metrics=("clientmgr_dashboard.metrics", "clientmgr.broker.erased"),
+        metrics=("clientmgr_dashboard.metrics",),
         listens=Listening("DASHBOARD_HOST", "DASHBOARD_PORT", "http"),
         deployment=Deployment(
             1,
