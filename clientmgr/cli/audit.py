@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,15 +9,11 @@ import typer
 from clientmgr.audit.log import PLATFORM, AuditLogger, read_log
 from clientmgr.audit.verification import verify as verify_log
 from clientmgr.base.customer_ids import parse_customer_id
-from clientmgr.base.data_folder import with_audit_key
 from clientmgr.base.database import Role
-from clientmgr.base.errors import ClientManagerError, InvalidInputError
-from clientmgr.base.settings import load_settings
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
 from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
-from clientmgr.erasure.report import check
 
-app = typer.Typer(help="The audit log: list and verify; check a proof.", no_args_is_help=True)
+app = typer.Typer(help="The audit log: list and verify.", no_args_is_help=True)
 
 CustomerOption = Annotated[
     str | None, typer.Option("--customer", "-c", help="Only this customer's rows; 0 is the platform itself.")
@@ -63,33 +58,6 @@ def verify(customer: CustomerOption = None, as_json: JsonOption = False) -> None
         console.print("the audit log is intact")
     if findings:
         raise typer.Exit(1)
-
-
-@app.command("check-proof")
-def check_proof(
-    file: Annotated[Path, typer.Argument(help="What `contacts prove` or `tenants prove` wrote.", show_default=False)],
-    as_json: JsonOption = False,
-) -> None:
-    """Check that a report of `prove` is as it was written: its signature fits, with this AUDIT_HASH_KEY."""
-    settings = with_audit_key(load_settings())
-    try:
-        text = file.read_bytes().decode()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError("FILE", "a text file that can be read", f"{file}: {error}") from None
-    try:
-        report = check(text, settings)
-    except InvalidInputError as error:
-        raise ClientManagerError(str(error)) from None
-    if as_json:
-        print_json({"authentic": True, "verdict": report.verdict, "made_at": report.made_at})
-    else:
-        about = "" if report.contact_id is None else f"contact {report.contact_id} of "
-        console.print(
-            f"the report is as it was written: {about}customer {report.customer_id},"
-            f" {report.made_at:%Y-%m-%d %H:%M:%S} UTC, verdict: {report.verdict}",
-            markup=False,
-            highlight=False,
-        )
 
 
 def _in_words(row: Mapping[str, Any]) -> str:
