@@ -32,7 +32,7 @@ _HASHES: Final = {
     "token_hash": "token",
     "push_token_hash": "token",
 }
-"""Columns of the tenants' tables with keyed hashes, and whose."""
+"""Columns with keyed hashes, and whose."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +141,9 @@ def _customers_rows(connection: Connection[Any], table: Table, subject: Subject,
         return _counted(connection, table, [*mine, *literals(table, subject)])
     seen = _counted(connection, table, literals(table, subject) or [sql.SQL("false")])
     more = [f"row {place}" for place, _ in rows_about(connection, table, subject, tick)]
-    hashes = 0
+    hashes = _count_hashes(connection, table, subject)
     if table.columns.get("contact_hash") == "text":
-        hashes = _counted(connection, table, [_equals("contact_hash", str(subject.audit_hash))]).found
+        hashes += _counted(connection, table, [_equals("contact_hash", str(subject.audit_hash))]).found
     return replace(seen, found=seen.found + len(more), hashes=hashes, where=(*seen.where, *more)[:EXAMPLES])
 
 

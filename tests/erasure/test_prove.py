@@ -129,10 +129,13 @@ def test_a_text_beyond_ascii_is_found_as_json_writes_it(deleted: Ground) -> None
 
 
 def test_a_new_table_is_looked_at_without_anybody_remembering_it(deleted: Ground) -> None:
-    deleted.execute("CREATE TABLE clientmgr.of_tomorrow (customer_id bigint, contact_id bigint, note text)")
-    deleted.execute("INSERT INTO clientmgr.of_tomorrow VALUES (%s, %s, 'x')", CUSTOMER, CONTACT)
-    deleted.execute("INSERT INTO clientmgr.of_tomorrow VALUES (9, %s, 'x')", CONTACT)
-    assert found(prove_with_rights(deleted)) == {"clientmgr.of_tomorrow": 1}
+    deleted.execute("CREATE TABLE clientmgr.of_tomorrow (customer_id bigint, contact_id bigint, contact_hash bytea)")
+    deleted.insert("clientmgr.of_tomorrow", customer_id=CUSTOMER, contact_id=CONTACT)
+    deleted.insert("clientmgr.of_tomorrow", customer_id=9, contact_id=CONTACT)
+    deleted.insert("clientmgr.of_tomorrow", customer_id=CUSTOMER, contact_hash=deleted.contact_hash)
+    report = prove_with_rights(deleted)
+    assert found(report) == {"clientmgr.of_tomorrow": 1}
+    assert [place.hashes for place in report.places if place.place == "clientmgr.of_tomorrow"] == [1]
 
 
 def test_every_table_has_a_line(deleted: Ground) -> None:
