@@ -69,6 +69,15 @@ class Ground:
         )
         return lambda: self.execute(f"DELETE FROM {table} WHERE ctid = %s::tid", place)
 
+    def times_of(self, table: str) -> dict[str, object]:
+        """A value for every column of a table that holds a time."""
+        columns = self.execute(
+            "SELECT column_name FROM information_schema.columns"
+            " WHERE (table_schema, table_name) = ('clientmgr', %s) AND data_type = 'timestamp with time zone'",
+            table,
+        )
+        return {name: DELETED_AT for (name,) in columns}
+
     def message(
         self, body: object, *, topic: str = "client-manager.writer", host: str = str(CUSTOMER), user: str = CLIENT
     ) -> Callable[[], object]:
@@ -358,8 +367,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
             customer_id=CUSTOMER,
             application_code=APP,
             client_id=CLIENT,
-            orphaned_since=DELETED_AT,
-            found_at=DELETED_AT,
+            **g.times_of("orphan_candidates"),
         ),
     ),
     "an error text": (
