@@ -112,3 +112,8 @@ def test_the_api_says_what_the_page_says(operator: Visit) -> None:
     assert report["outcome"] == "left"
     exported = operator.post("/api/v1/contacts/export", json=WHOSE, headers=headers).json()
     assert exported["contactId"] == CONTACT
+
+
+def test_a_contacts_devices_lead_to_the_contact(visit: Visit) -> None:
+    page = visit.see(f"/devices?customerId={BUSY}&contactId={CONTACT}")
+    assert f'href="/contacts?customerId={BUSY}&amp;contactId={CONTACT}"' in page
