@@ -15,7 +15,9 @@ import typer
 from clientmgr.base.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 from clientmgr.cli import (
     audit,
+    check_proof,
     config,
+    contacts,
     dagster,
     dashboard,
     device_mapper,
@@ -70,6 +72,7 @@ stack.register(app)
 config.register(app)
 app.add_typer(tenants.app, name="tenants")
 app.add_typer(audit.app, name="audit")
+check_proof.register(audit.app)
 app.add_typer(dashboard.app, name="dashboard")
 app.add_typer(device_mapper.app, name="device-mapper")
 app.add_typer(live.app, name="live")
@@ -82,6 +85,7 @@ services.register(app)
 app.add_typer(dagster.app, name="dagster")
 load.register(app)
 app.add_typer(devices.app, name="devices")
+app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
 
 

@@ -20,16 +20,29 @@ from clientmgr.cli.output import (
     show_record,
     show_rows,
 )
+from clientmgr.cli.proof_output import (
+    ForceOption,
+    OutputOption,
+    SearchOption,
+    chosen_file,
+    chosen_texts,
+    hand_out,
+    open_stores,
+    stopped_by_signals,
+    watched,
+)
+from clientmgr.erasure.proof import prove_account
 from clientmgr.tenants.reconciliation import Reconciler
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
 from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
 
-app = typer.Typer(help="Tenants: list, activate, migrate, delete, reconcile.", no_args_is_help=True)
+app = typer.Typer(help="Tenants: list, activate, migrate, delete, reconcile, prove.", no_args_is_help=True)
 
 # `-1` is a customer id that we refuse, not an option that click does not know.
 NEGATIVE_NUMBERS_ARE_ARGUMENTS = {"ignore_unknown_options": True}
 
 CustomerIds = Annotated[list[str] | None, typer.Argument(metavar="[CUSTOMER_ID]...", show_default=False)]
+CustomerOption = Annotated[str, typer.Option("--customer", "-c", help="The customer's id.", show_default=False)]
 FileOption = Annotated[
     Path | None, typer.Option("--file", "-f", help="Read customer ids from a file, one a line; - is standard input.")
 ]
@@ -147,6 +160,27 @@ def reconcile(
     show_rows(rows, ["customer_id", "found", "detail", "outcome"], as_json=as_json, empty="nothing disagrees")
     if any(not repair.repaired for repair in repairs) or (dry_run and drifts):
         raise typer.Exit(1)
+
+
+@app.command()
+def prove(
+    customer: CustomerOption,
+    *,
+    search: SearchOption = None,
+    output: OutputOption = None,
+    force: ForceOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Look into every place for what is left of a customer's account. Exit code 0: nothing; 1: something.
+
+    The report is signed with the audit key; `clientmgr audit check-proof FILE` checks it later.
+    """
+    customer_id = parse_customer_id(customer, field="--customer")
+    stores = open_stores()
+    file = chosen_file(output, force=force)
+    with stopped_by_signals():
+        report = prove_account(stores, customer_id, actor=actor(), texts=chosen_texts(search), watch=watched())
+    hand_out(report, file, as_json=as_json or str(output) == "-")
 
 
 def _manager() -> TenantSchemaManager:

@@ -318,7 +318,8 @@ ALL: tuple[DaemonEntry, ...] = (
         "Serve the dashboard: what operators look at, and what they do about it. Loopback only unless users are set.",
         "clientmgr_dashboard.server:run_dashboard",
         reads_besides="the database; `/healthz` and metrics of the broadcast for its map",
-        publishes_besides="dead letters and error topics' messages that an operator replays, to where they came from",
+        publishes_besides="dead letters and error topics' messages that an operator replays, to where they came from; "
+        f"deletions of contacts, to `{topics.CONTACT_DELETION}`",
         roles=(Role.READER, Role.WRITER),
         settings=(
             "DASHBOARD_HOST",
@@ -343,8 +344,11 @@ ALL: tuple[DaemonEntry, ...] = (
             "SYNC_TOLERANCE",
             "REDIS_TELEMETRY_STREAM",
             "ORPHAN_EXCLUDED_CUSTOMERS",
-            "BROKER_PUBLISH_TIMEOUT_MS",
-            "BROKER_MAX_MESSAGE_BYTES",
+            *TRANSPORT_SETTINGS,
+            "BROKER_MAX_ATTEMPTS",
+            "BROKER_WAIT_PERIOD_MS",
+            "DAGSTER_DATABASE_URL",
+            "ERASURE_HOURS",
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             *_ON_DYNAMODB,
         ),

@@ -23,6 +23,8 @@ PAGES = [
     f"/devices?customerId={BUSY}&clientId={ODD}",
     f"/devices/one?customerId={BUSY}&applicationCode={ODD}&clientId={ODD}",
     f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1&channel=push",
+    "/contacts",
+    f"/contacts?customerId={BUSY}&contactId={CONTACT}",
     "/messages",
     "/messages/dead-letters",
     f"/messages/dead-letters?state=any&contains={ODD}",

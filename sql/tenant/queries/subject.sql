@@ -1,0 +1,58 @@
+-- What a tenant's tables know of one contact: its devices, and the keyed hashes that are left of it. :"schema" is the
+-- tenant's schema.
+
+-- name: deletions
+SELECT deleted_version, recorded_at FROM :"schema".contact_tombstones
+WHERE contact_hash = %(contact_hash)s ORDER BY deleted_version;
+
+-- name: devices
+SELECT device_hash, push_token_hash, push_token, web_push ->> 'endpoint' FROM :"schema".devices
+WHERE contact_id = %(contact_id)s::bigint;
+
+-- name: deleted_devices
+-- Devices that went with a contact that they were linked to, and whether they have come back, with which token.
+SELECT t.device_hash, t.contact_deleted_version, t.recorded_at, d.device_hash IS NOT NULL, d.push_token_hash
+FROM :"schema".device_tombstones AS t
+LEFT JOIN :"schema".devices AS d USING (device_hash)
+WHERE t.contact_deleted_version > 0 AND t.device_hash IN (
+    SELECT l.device_hash FROM :"schema".contact_links AS l WHERE l.contact_hash = %(contact_hash)s
+);
+
+-- name: tokens
+SELECT token_hash, device_hash FROM :"schema".push_token_claims WHERE device_hash = ANY(%(devices)s::bytea []);
+
+-- name: applications
+WITH RECURSIVE applications (application_code) AS (
+    (SELECT d.application_code FROM :"schema".devices AS d ORDER BY d.application_code LIMIT 1)
+    UNION ALL
+    SELECT n.application_code
+    FROM applications AS a, LATERAL (
+        SELECT d.application_code FROM :"schema".devices AS d
+        WHERE d.application_code > a.application_code ORDER BY d.application_code LIMIT 1
+    ) AS n
+)
+SELECT application_code FROM applications;
+
+-- name: survivors
+-- Rows of devices that should have gone: they are older than their own deletion.
+SELECT count(*) FROM :"schema".devices AS d
+JOIN unnest(%(devices)s::bytea [], %(recorded)s::timestamptz []) AS gone (device_hash, recorded_at) USING (device_hash)
+WHERE d.created_at < gone.recorded_at;
+
+-- name: links
+SELECT device_hash, linked_version, contact_hash, contact_id FROM :"schema".contact_links
+WHERE contact_hash = %(contact_hash)s ORDER BY linked_version, device_hash;
+
+-- name: merges
+SELECT from_contact_hash, merged_version, into_contact_hash, into_contact_id, recorded_at FROM :"schema".contact_merges
+WHERE from_contact_hash = %(contact_hash)s OR into_contact_hash = %(contact_hash)s
+ORDER BY merged_version;
+
+-- name: full_devices
+SELECT d.* FROM :"schema".devices AS d
+WHERE d.contact_id = %(contact_id)s::bigint ORDER BY d.application_code, d.client_id;
+
+-- name: hashes_are_there
+-- Null: there is no such schema. False: its tables are those of an older release.
+SELECT bool_or(a.attname = 'contact_hash')
+FROM pg_attribute AS a WHERE a.attrelid = to_regclass(':"schema".contact_tombstones') AND a.attnum > 0;
