@@ -26,6 +26,7 @@ class StoredDevice(Struct, frozen=True):
 
     application_code: str
     client_id: str
+    device_hash: bytes | None
     contact_id: int | None
     contact_version: int
     platform: str | None
