@@ -8,8 +8,10 @@ from typing import Any, Final
 
 from psycopg import Connection
 
+from clientmgr.audit.anchoring import LastAnchor, read_last_anchors
 from clientmgr.audit.log import AuditEntry, AuditLogger, AuditRecord, Detail
-from clientmgr.audit.verification import verify
+from clientmgr.audit.places.configured import anchor_places
+from clientmgr.audit.verification import FindingKind, verify
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.base.errors import UnknownTenantError
@@ -36,33 +38,41 @@ def prove_contact(
     watch: Watch = unwatched,
 ) -> Report:
     """Look everywhere for a contact. Works before its deletion too: then it says what is kept."""
+    asked = Asked(actor, texts, _anchors(stores))
     with snapshot(stores.database) as connection:
         tenant = find_tenant(connection, customer_id)
         if tenant is None:
             raise UnknownTenantError(f"customer {customer_id} was never activated")
         subject = subjects.contact(connection, customer_id, contact_id, stores.keys, texts)
-        return _recorded(stores, _report(connection, stores, subject, Asked(actor, texts), watch))
+        return _recorded(stores, _report(connection, stores, subject, asked, watch))
 
 
 def prove_account(
     stores: Stores, customer_id: CustomerId, *, actor: str, texts: Sequence[str] = (), watch: Watch = unwatched
 ) -> Report:
     """Look everywhere for an account. Works before its deletion too."""
+    asked = Asked(actor, texts, _anchors(stores))
     with snapshot(stores.database) as connection:
         tenant = find_tenant(connection, customer_id)
         is_deleted = tenant is not None and tenant.status == TenantStatus.DELETED
         subject = subjects.account(
             customer_id, tenant.deleted_at if tenant and is_deleted else None, stores.keys, texts
         )
-        return _recorded(stores, _report(connection, stores, subject, Asked(actor, texts), watch))
+        return _recorded(stores, _report(connection, stores, subject, asked, watch))
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Who wants the proof, and the texts that they want looked for."""
+    """Who wants the proof, the texts that they want looked for, and what the audit log is compared with."""
 
     actor: str
     texts: Sequence[str]
+    anchors: Sequence[LastAnchor]
+
+
+def _anchors(stores: Stores) -> list[LastAnchor]:
+    """Before the snapshot: a later anchor could name rows that the snapshot does not have yet."""
+    return read_last_anchors(anchor_places(stores.settings), stores.keys.audit)
 
 
 def _report(connection: Connection[Any], stores: Stores, subject: Subject, asked: Asked, watch: Watch) -> Report:
@@ -70,12 +80,14 @@ def _report(connection: Connection[Any], stores: Stores, subject: Subject, asked
     now = datetime.now(UTC)
     places = list(look_everywhere(connection, stores, subject, watch))
     watch("the audit log")
-    findings = [f"row {found.seq}: {found.problem}" for found in verify(connection, logger, subject.customer_id)]
+    verified = list(verify(connection, logger, subject.customer_id, last_anchors=asked.anchors))
+    findings = [f"row {found.seq}: {found.problem}" for found in verified if found.kind is not FindingKind.UNAVAILABLE]
     rows = audit_rows(connection, subject)
     deletions = [DeletionNote(one.deleted_at, one.recorded_at) for one in subject.deletions]
-    notes: list[str] = []
+    notes = [found.problem for found in verified if found.kind is FindingKind.UNAVAILABLE]
     if subject.contact_id is None:
-        deletions, notes = _account_deletion(connection, subject.customer_id)
+        deletions, of_account = _account_deletion(connection, subject.customer_id)
+        notes += of_account
     elif not subject.schema_is_there:
         notes.append("The customer's schema is gone with all its devices: its account is deleted.")
     due_until = None
