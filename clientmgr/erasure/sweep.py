@@ -4,6 +4,7 @@ It goes page by page in short transactions. A sweep that is killed leaves each m
 goes on. Whoever reads the log meanwhile finds the one or the other, at its place.
 """
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ import psycopg
 from psycopg import Connection
 
 from clientmgr.audit.log import AuditLogger
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import PermanentError, SettingsError, TransientError
 from clientmgr.base.keyed_hashes import KeyedHashes
@@ -24,7 +26,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.erasure import hash_expiry, log_messages, other_places, waiting_messages
-from clientmgr.erasure.deletions import Lookup, standing
+from clientmgr.erasure.deletions import GONE_MEANWHILE, Lookup, standing
 from clientmgr.erasure.pages import Sieve, Swept, fetch
 
 log = get_logger(__name__)
@@ -130,10 +132,24 @@ def _steps(
     for table, erased in other_places.sweep(connection, settings, sieve.lookup):
         report.add(table, erased=erased)
         yield table
+    if found.changed:
+        yield from _forget_statistics(connection, found.changed)
     if last is None or last.date() != report.started_at.date():  # once a day
         for expired in hash_expiry.expire(connect, settings):
             report.hashes_expired += expired
             yield "hashes"
+
+
+def _forget_statistics(connection: Connection[Any], customers: frozenset[CustomerId]) -> Iterator[str]:
+    """The planner keeps values of rows that are gone until their table is analysed again."""
+    for customer in sorted(customers):
+        # Somebody else analyses it, or it is gone with its account: neither needs us.
+        with contextlib.suppress(psycopg.errors.LockNotAvailable, *GONE_MEANWHILE):
+            fetch(connection, QUERIES["analyze_tenant"], customer_id=customer)
+        yield "statistics"
+    with contextlib.suppress(psycopg.errors.LockNotAvailable):
+        fetch(connection, QUERIES["analyze_messages"])
+    yield "statistics"
 
 
 def latest(connection: Connection[Any], limit: int) -> list[dict[str, Any]]:

@@ -60,6 +60,25 @@ async def test_what_is_deleted_after_a_sweep_is_found_by_the_next(erasing: Erasi
     assert erasing.sweep().erased == {}
 
 
+async def test_the_planners_statistics_forget_the_deleted_too(erasing: Erasing) -> None:
+    for _ in range(2):  # a value that is there once is in no statistics of a small table
+        await erasing.log(event(client="a-client"), key="a-client")
+    columns = "(application_code, client_id, contact_id)"
+    erasing.query(f"INSERT INTO tenant_7.devices {columns} VALUES ('A', 'x', 42), ('A', 'y', 42)")
+    erasing.query("ANALYZE")
+    remembered = "SELECT count(*) FROM pg_stats WHERE concat(most_common_vals, histogram_bounds) ~ %s"
+    assert erasing.query(remembered, "a-client") != [(0,)]
+    assert erasing.query(remembered + " AND tablename = 'devices'", "42") != [(0,)]
+    erasing.query("DELETE FROM tenant_7.devices")
+    erasing.delete_device("a-client")
+    erasing.delete_contact(42)
+
+    erasing.sweep()
+
+    assert erasing.query(remembered, "a-client") == [(0,)]
+    assert erasing.query(remembered + " AND tablename = 'devices'", "42") == [(0,)]
+
+
 async def test_a_message_that_comes_after_the_deletion_is_found_too(erasing: Erasing) -> None:
     erasing.delete_device("c1")
     erasing.sweep()

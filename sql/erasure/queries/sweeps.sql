@@ -33,3 +33,9 @@ SELECT key_id FROM clientmgr.audit_log ORDER BY recorded_at DESC LIMIT 1;
 
 -- name: latest
 SELECT started_at, finished_at, counts, error FROM clientmgr.erasure_sweeps ORDER BY id DESC LIMIT %(limit)s;
+
+-- name: analyze_tenant
+SELECT clientmgr.analyze_tenant(%(customer_id)s);
+
+-- name: analyze_messages
+SELECT clientmgr.analyze_messages();
