@@ -53,6 +53,12 @@ class StoredDevice(Struct, frozen=True):
         return replace(self, **{name: masked(getattr(self, name), secret=True) for name in _MASKED_COLUMNS})
 
 
+def application_codes(connection: Connection[Any], customer_id: CustomerId) -> set[str]:
+    """The applications that a tenant has devices of: one index look-up for each."""
+    query = in_schema(device_queries("lookup")["applications"], customer_id).encode()
+    return {code for (code,) in connection.execute(query, prepare=False)}
+
+
 class DeviceLookup:
     """Answers questions about one tenant's devices. Raises where the customer is none of ours (any more)."""
 

@@ -18,6 +18,7 @@ from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.portions import portions
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.push_tokens import token_digest
+from clientmgr.devices.lookup import application_codes
 from clientmgr.erasure.recognition import Mentions
 from clientmgr.erasure.rule import GoneAccount, GoneDevice, Known
 
@@ -170,8 +171,7 @@ class Lookup:
 
     def _known_applications(self, connection: Connection[Any], customer: CustomerId) -> set[str]:
         if customer not in self._applications:
-            rows = _rows(connection, in_schema(QUERIES["applications"], customer))
-            self._applications[customer] = {code for (code,) in rows}
+            self._applications[customer] = application_codes(connection, customer)
         return self._applications[customer]
 
     def _device(self, customer: CustomerId, application: str, client: str) -> bytes:

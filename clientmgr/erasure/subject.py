@@ -21,6 +21,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.erased import is_erased
 from clientmgr.contracts.push_tokens import token_digest
+from clientmgr.devices.lookup import application_codes
 from clientmgr.erasure.recognition import Mentions
 from clientmgr.erasure.rule import GoneAccount, GoneDevice, Keep, Known, Stored, verdict_on
 
@@ -226,7 +227,7 @@ def contact(
         gone=gone,
         gone_tokens={token_hash: gone[device_hash] for token_hash, device_hash in claimed},
         held=frozenset((device_hash, token_hash) for device_hash, _, _, _, token_hash in deleted if token_hash),
-        applications=frozenset(code for (code,) in connection.execute(queries["applications"])),
+        applications=frozenset(application_codes(connection, customer_id)),
         texts=(*texts, *sorted(secrets)),
         schema_is_there=True,
     )

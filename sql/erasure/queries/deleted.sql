@@ -50,15 +50,3 @@ FROM :"schema".push_token_claims AS c
 JOIN :"schema".device_tombstones AS t ON t.device_hash = c.device_hash
 LEFT JOIN :"schema".devices AS d ON d.device_hash = t.device_hash
 WHERE c.token_hash = ANY (%(hashes)s::bytea[]);
-
--- name: applications
--- Each by one look into the key: a scan would read every device.
-WITH RECURSIVE codes AS (
-    (SELECT application_code FROM :"schema".devices ORDER BY application_code LIMIT 1)
-    UNION ALL
-    SELECT (
-        SELECT d.application_code FROM :"schema".devices AS d
-        WHERE d.application_code > codes.application_code ORDER BY d.application_code LIMIT 1
-    ) FROM codes WHERE codes.application_code IS NOT NULL
-)
-SELECT application_code FROM codes WHERE application_code IS NOT NULL;

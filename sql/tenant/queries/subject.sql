@@ -21,18 +21,6 @@ WHERE t.contact_deleted_version > 0 AND t.device_hash IN (
 -- name: tokens
 SELECT token_hash, device_hash FROM :"schema".push_token_claims WHERE device_hash = ANY(%(devices)s::bytea []);
 
--- name: applications
-WITH RECURSIVE applications (application_code) AS (
-    (SELECT d.application_code FROM :"schema".devices AS d ORDER BY d.application_code LIMIT 1)
-    UNION ALL
-    SELECT n.application_code
-    FROM applications AS a, LATERAL (
-        SELECT d.application_code FROM :"schema".devices AS d
-        WHERE d.application_code > a.application_code ORDER BY d.application_code LIMIT 1
-    ) AS n
-)
-SELECT application_code FROM applications;
-
 -- name: survivors
 -- Rows of devices that should have gone: they are older than their own deletion.
 SELECT count(*) FROM :"schema".devices AS d
