@@ -274,8 +274,7 @@ class TenantSchemaManager:
 
     def _configure(self, connection: Connection[Any]) -> None:
         settings = {"lock_timeout": str(self._lock_timeout_ms), **self._hashes.session_settings()}
-        for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()).encode())
 
     def _is_at_head(self, tenant: Tenant) -> bool:
         return tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest

@@ -81,6 +81,7 @@ def test_1_when_the_audit_log_does_not_continue_its_anchors_until_somebody_accep
         connection.execute("DELETE FROM clientmgr.audit_log WHERE customer_id = 5")
         connection.execute("DELETE FROM clientmgr.audit_heads WHERE customer_id = 5")
         connection.execute("DELETE FROM clientmgr.tenants WHERE customer_id = 5")
+        connection.execute('DROP SCHEMA "tenant_5" CASCADE')
     assert cli("audit", "verify").code == 1
     refused = cli("audit", "anchor")
     assert (refused.code, "the whole chain is gone" in refused.err) == (1, True)

@@ -85,7 +85,7 @@ def test_it_reports_what_it_did_and_its_check_fails_for_what_is_left(
 
     metadata = result.asset_materializations_for_node("tenant_reconciliation")[0].metadata
     assert (metadata["found"].value, metadata["repaired"].value, metadata["left"].value) == (2, 1, 1)
-    assert "| 7 | schema missing | active at version 1 | created |" in str(metadata["repairs"].value)
+    assert "| 7 | schema missing | active at version 2 | created |" in str(metadata["repairs"].value)
     (check,) = result.get_asset_check_evaluations()
     assert not check.passed
     assert "| 8 | schema of nobody |" in str(check.metadata["left"].value)

@@ -15,9 +15,11 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import sql_root
 from clientmgr.tenants import schema_manager
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
+from tests.devices.test_store import TABLES
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
+# Of the first migration.
 TENANT_TABLES = {"devices", "device_tombstones", "contact_tombstones", "contact_links", "push_token_claims"}
 
 
@@ -335,7 +337,7 @@ def test_results_arrive_one_by_one_for_a_progress_bar(manager: TenantSchemaManag
 def _recording_cursor(statements: list[str]) -> type[psycopg.Cursor[Any]]:
     class RecordingCursor(psycopg.Cursor[Any]):
         def execute(self, query: Any, *args: Any, **kwargs: Any) -> Any:
-            statements.append(query if isinstance(query, str) else str(query))
+            statements.append(query.decode() if isinstance(query, bytes) else str(query))
             return super().execute(query, *args, **kwargs)
 
     return RecordingCursor
@@ -355,4 +357,4 @@ def test_a_missing_schema_that_can_not_be_created_is_a_result_and_stops_no_other
 
     assert (seven.change, eight.change) == (Change.FAILED, Change.CREATED)
     assert "lock timeout" in str(seven.error)
-    assert tables_of(query, "tenant_8") == TENANT_TABLES
+    assert tables_of(query, "tenant_8") == set(TABLES)

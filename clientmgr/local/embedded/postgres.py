@@ -56,6 +56,9 @@ class EmbeddedPostgres(EmbeddedServer):
             with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
                     connection.execute(f'CREATE DATABASE "{DATABASE}"')
+                # Without details: they quote the row that was refused, and the log is kept for long. Not for the whole
+                # server: why it can't start is in the details.
+                connection.execute(f'ALTER DATABASE "{DATABASE}" SET log_error_verbosity = terse')
         except psycopg.Error as error:
             self.stop()
             raise EmbeddedServerError(
@@ -116,8 +119,6 @@ class EmbeddedPostgres(EmbeddedServer):
             "full_page_writes": "on" if tuning.fsync else "off",
             # Two thousand schemas' objects do not fit into the default lock table.
             "max_locks_per_transaction": "256",
-            # Without details: they quote the row that was refused, and the log is kept for long.
-            "log_error_verbosity": "terse",
             **dict(tuning.extra),
         }
         options = [part for name, value in server_settings.items() for part in ("-c", f"{name}={value}")]
