@@ -12,6 +12,7 @@ import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from psycopg import AsyncConnection, Connection
@@ -79,6 +80,21 @@ def chain_of(tenants: Collection[str]) -> int:
 
 # The chain's hashes are made of what this writes: it must never change.
 _as_json = json.JSONEncoder(sort_keys=True, separators=(",", ":")).encode
+
+
+_quoted = functools.lru_cache(maxsize=1024)(encode_basestring_ascii)
+
+
+def _chained_text(record: AuditRecord) -> str:
+    """What `_as_json` makes of a list of these values, in a third of the time: thousands are made for a batch."""
+    contact = "null" if record.contact_hash is None else encode_basestring_ascii(record.contact_hash)
+    rows = "null" if record.rows_affected is None else record.rows_affected
+    details = _as_json(dict(record.details)) if record.details else "{}"
+    return (
+        f"[{record.customer_id},{record.seq},{_quoted(_as_text(record.recorded_at))},{_quoted(record.actor)},"
+        f"{_quoted(record.action)},{contact},{rows},{_quoted(record.outcome)},{details},{_quoted(record.key_id)},"
+        f'"{record.previous_hash.hex()}"]'
+    )
 
 
 @functools.lru_cache(maxsize=16)  # those of a batch have one
@@ -158,30 +174,14 @@ class AuditLogger:
             "contact_hash": text_array(record.contact_hash for record, _ in records),
             "rows_affected": bigint_array(record.rows_affected for record, _ in records),
             "outcome": text_array(record.outcome for record, _ in records),
-            "details": text_array(_as_json(dict(record.details)) for record, _ in records),
+            "details": text_array(_as_json(dict(record.details)) if record.details else "{}" for record, _ in records),
             "key_id": self.key_id,
             "previous_hash": bytea_array(record.previous_hash for record, _ in records),
             "hash": bytea_array(record_hash for _, record_hash in records),
         }
 
     def _chain_hash(self, record: AuditRecord) -> bytes:
-        return self._hmac(
-            _as_json(
-                [
-                    record.customer_id,
-                    record.seq,
-                    _as_text(record.recorded_at),
-                    record.actor,
-                    record.action,
-                    record.contact_hash,
-                    record.rows_affected,
-                    record.outcome,
-                    dict(record.details),
-                    record.key_id,
-                    record.previous_hash.hex(),
-                ]
-            ).encode()
-        )
+        return self._hmac(_chained_text(record).encode())
 
     def _hmac(self, data: bytes) -> bytes:
         return hmac.digest(self._key, data, "sha256")

@@ -1,16 +1,21 @@
 """The audit log: what it keeps, what it refuses, and what `verify` finds after somebody with all rights tampered."""
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC
 from typing import Any
 
 import psycopg
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger, read_log
+from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger, AuditRecord, _as_text, _chained_text, read_log
 from clientmgr.audit.verification import Finding, verify
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
+from tests.examples import examples
 
 LOGGER = AuditLogger(b"test-key")
 
@@ -40,6 +45,31 @@ def tamper(database: Database) -> Iterator[Callable[..., object]]:
 @pytest.fixture
 def three_rows(database: Database) -> None:
     append(database, entry(), entry(rows_affected=5), entry(details={"note": "x"}))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.builds(
+        AuditRecord,
+        st.integers(0, 2**60),
+        st.integers(1, 2**60),
+        st.datetimes(timezones=st.just(UTC)),
+        st.text(),
+        st.text(),
+        st.none() | st.text(),
+        st.none() | st.integers(0, 2**60),
+        st.text(),
+        st.dictionaries(st.text(), st.none() | st.booleans() | st.integers() | st.text(), max_size=3),
+        st.text(),
+        st.binary(max_size=32),
+        st.just(b""),
+    )
+)
+def test_what_is_chained_is_the_json_that_it_has_always_been(record: AuditRecord) -> None:
+    values = [*(getattr(record, name) for name in ("customer_id", "seq")), _as_text(record.recorded_at)]
+    values += [record.actor, record.action, record.contact_hash, record.rows_affected, record.outcome]
+    values += [dict(record.details), record.key_id, record.previous_hash.hex()]
+    assert _chained_text(record) == json.dumps(values, sort_keys=True, separators=(",", ":"))
 
 
 def test_keeps_who_asked_what_came_of_it_and_contacts_only_as_hashes(database: Database) -> None:
