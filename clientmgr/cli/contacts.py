@@ -10,6 +10,7 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.broker.factory import open_broker
 from clientmgr.cli.device_export import opened_output
+from clientmgr.cli.devices import parse_contact_id
 from clientmgr.cli.output import (
     JsonOption,
     RevealOption,
@@ -144,10 +145,7 @@ def prove(
 
 
 def _contact(customer: str, contact: str) -> tuple[CustomerId, int]:
-    customer_id = parse_customer_id(customer, field="--customer")
-    if not (contact.isascii() and contact.isdigit() and 0 < int(contact) < 2**63):
-        raise InvalidInputError("--contact", "a positive integer", contact)
-    return customer_id, int(contact)
+    return parse_customer_id(customer, field="--customer"), parse_contact_id(contact)
 
 
 def _time(text: str) -> datetime:

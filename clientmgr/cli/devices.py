@@ -83,7 +83,7 @@ def find(
     given = {"contact": contact, "client": client, "token": token, "hardware": hardware}
     if sum(value is not None for value in given.values()) != 1:
         raise InvalidInputError("--contact, --client, --token, --hardware", "one of them", "")
-    contact_id = None if contact is None else _contact_id(contact)
+    contact_id = None if contact is None else parse_contact_id(contact)
     database, settings = open_database()
     empty = "no such device"
     with database.connect(Role.READER) as connection:
@@ -140,7 +140,7 @@ def export(
     errors.print(f"{exported} devices exported", highlight=False)
 
 
-def _contact_id(text: str) -> int:
+def parse_contact_id(text: str) -> int:
     if not (text.isascii() and text.isdigit() and 0 < int(text) < 2**63):
         raise InvalidInputError("--contact", "a positive integer", text)
     return int(text)

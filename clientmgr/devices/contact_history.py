@@ -11,7 +11,7 @@ So a link or merge from before a deletion that arrives after it may spare a devi
 back with that link and what arrives from then on. This is the one case that depends on arrival.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -51,12 +51,20 @@ class Contacts:
 
     def erased_until(self, links: Iterable[Link]) -> int:
         """Up to when the deletions of contacts erase a device that has these links. 0: none does."""
+        return max(self.erased_by(links, self.deletions).values(), default=0)
+
+    def erased_by(self, links: Iterable[Link], deletions: Mapping[bytes, Collection[int]]) -> dict[bytes, int]:
+        """The contacts whose deletions take a device with these links, each with the last moment at which it does."""
         known = [link for link in links if link.contact]
-        erased = 0
-        for contact in self.holders(known) & self.deletions.keys():
-            for deleted in self.deletions[contact]:
-                if deleted > erased and self.belonged(known, contact, deleted):
-                    erased = deleted
+        if len(known) == 1 and not self.merges:  # nearly all are like this, and a day's deletions are many
+            (only,) = known
+            moment = max(deletions.get(only.contact, ()), default=0)
+            return {only.contact: moment} if moment >= only.version else {}
+        erased = {}
+        for contact in self.holders(known) & deletions.keys():
+            moments = [moment for moment in deletions[contact] if self.belonged(known, contact, moment)]
+            if moments:
+                erased[contact] = max(moments)
         return erased
 
     def belonged(self, links: Iterable[Link], contact: bytes, moment: int) -> bool:

@@ -1,6 +1,6 @@
 """Decides what is to be written: what a batch says, put together with what the tenant's tables hold. Pure."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -61,7 +61,7 @@ class Decider:
     """Decides for one tenant: at once about tokens and contacts, then about some devices at a time, as they are read.
 
     `stored` must hold claims, verdicts, links and contacts from the start, with the devices of those who have the
-    claims; any other device when it is decided about. `changes.merges` must be in `stored.contacts`.
+    claims; any other device when it is decided about. Merges are in `stored.contacts` already.
     """
 
     def __init__(self, changes: TenantChanges, stored: Stored) -> None:
@@ -147,16 +147,3 @@ class Decider:
 
     def _name(self, device: bytes) -> DeviceKey:
         return self._changes.names.get(device) or self._stored.names[device]
-
-
-def erased_by(deletions: Mapping[bytes, Iterable[int]], contacts: Contacts, links: Iterable[Link]) -> dict[bytes, int]:
-    """The contacts whose deletions take a device that has these links, each with the last moment at which it does."""
-    known = list(links)
-    if len(known) == 1 and not contacts.merges:  # nearly all are like this, and a day's deletions are many
-        contact, moment = known[0].contact, max(deletions.get(known[0].contact, ()), default=0)
-        return {contact: moment} if moment >= known[0].version else {}
-    taken = {
-        contact: max((moment for moment in deletions[contact] if contacts.belonged(known, contact, moment)), default=0)
-        for contact in contacts.holders(known) & deletions.keys()
-    }
-    return {contact: moment for contact, moment in taken.items() if moment}

@@ -1,6 +1,6 @@
 """Folds a batch of one tenant's events, so that the database sees each device, token and contact once. Pure."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -87,8 +87,6 @@ class TenantChanges:
     claims: dict[bytes, Claim] = field(default_factory=dict)
     links: dict[bytes, set[Link]] = field(default_factory=dict)
     """By device."""
-    merges: dict[bytes, set[Merge]] = field(default_factory=dict)
-    """By the contact that is merged into another."""
 
     def __contains__(self, device: bytes) -> bool:
         return device in self.devices or device in self.deletions
@@ -103,8 +101,8 @@ class Touched:
     linked: set[bytes] = field(default_factory=set)
     """Devices whose links must be known: whose they are may change."""
     contacts: set[bytes] = field(default_factory=set)
-    merged: set[bytes] = field(default_factory=set)
-    """Contacts whose devices become others'."""
+    merges: dict[bytes, set[Merge]] = field(default_factory=dict)
+    """By the contact whose devices become another's. They are recorded before anything is asked."""
 
 
 def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
@@ -113,7 +111,9 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
     for decoded in events:
         payload = decoded.payload
         if isinstance(payload, ContactMergePayload):
-            touched.merged.add(hashes.contact(payload.from_contact_id))
+            into = payload.into_contact_id
+            merges = touched.merges.setdefault(hashes.contact(payload.from_contact_id), set())
+            merges.add(Merge(decoded.event.occurred_at, hashes.contact(into), into))
             continue
         event = decoded.event
         device = hashes.device(DeviceKey(event.application_code, event.client_id))
@@ -130,13 +130,12 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
 
 
 def fold(events: Iterable[DecodedEvent], hashes: TenantHashes) -> TenantChanges:
-    """All events together; their order does not matter."""
+    """What all events together say of devices; their order does not matter."""
     changes = TenantChanges(names=hashes.names)
     for decoded in events:
         event = decoded.event
         version = event.occurred_at
         if isinstance(decoded.payload, ContactMergePayload):
-            _note_merge(decoded.payload, version, changes, hashes)
             continue
         device = hashes.device(DeviceKey(event.application_code, event.client_id))
         if event.event_type == "client.deleted":
@@ -146,21 +145,6 @@ def fold(events: Iterable[DecodedEvent], hashes: TenantHashes) -> TenantChanges:
         known = changes.devices.get(device)
         changes.devices[device] = state if known is None else merge(known, state)
     return changes
-
-
-def merges_in(events: Collection[DecodedEvent], hashes: TenantHashes) -> dict[bytes, set[Merge]]:
-    """The merges alone: they are recorded before anything is asked."""
-    changes = TenantChanges()
-    for decoded in events:
-        if isinstance(decoded.payload, ContactMergePayload):
-            _note_merge(decoded.payload, decoded.event.occurred_at, changes, hashes)
-    return changes.merges
-
-
-def _note_merge(payload: ContactMergePayload, version: int, changes: TenantChanges, hashes: TenantHashes) -> None:
-    into = payload.into_contact_id
-    merges = changes.merges.setdefault(hashes.contact(payload.from_contact_id), set())
-    merges.add(Merge(version, hashes.contact(into), into))
 
 
 def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, hashes: TenantHashes) -> DeviceState:

@@ -21,8 +21,8 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts.device_events import DecodedEvent
 from clientmgr.contracts.verdicts import Verdict
 from clientmgr.devices.contact_history import Contacts, Link, Merge
-from clientmgr.devices.decide import Decider, Stored, Tombstone, Writes, erased_by
-from clientmgr.devices.fold import Claim, TenantChanges, TenantHashes, Touched, fold, merges_in, touched_by
+from clientmgr.devices.decide import Decider, Stored, Tombstone, Writes
+from clientmgr.devices.fold import Claim, TenantChanges, TenantHashes, Touched, fold, touched_by
 from clientmgr.devices.queries import device_queries
 from clientmgr.devices.rows import (
     LAST_SEEN,
@@ -71,9 +71,8 @@ class DeviceStore:
         async with connection.pipeline():
             await _lock_writes(connection, events)
             for customer_id, of_tenant in touched.items():
-                if of_tenant.merged:
-                    merges = merges_in(events[customer_id], hashes[customer_id])
-                    await _record_merges(connection, tenant_queries(customer_id), merges, of_tenant)
+                if of_tenant.merges:
+                    await _record_merges(connection, tenant_queries(customer_id), of_tenant)
             names = {customer_id: of_tenant.names for customer_id, of_tenant in hashes.items()}
             await _apply(connection, touched, names, lambda customer_id: fold(events[customer_id], hashes[customer_id]))
 
@@ -168,7 +167,7 @@ class _TenantDeletions:
         deleted = set(self.contact_ids.values())
         for device, of_device in links.items():
             last_seen, owner = known[device]
-            erased = erased_by(self.versions, contacts, of_device)
+            erased = contacts.erased_by(of_device, self.versions)
             until = max(erased.values(), default=0)
             if erased and (last_seen is None or last_seen <= until):
                 self.taken[device] = until
@@ -179,15 +178,10 @@ class _TenantDeletions:
                 self.others.add(device)
 
 
-async def _record_merges(
-    connection: AsyncConnection[Any],
-    queries: Mapping[str, bytes],
-    merges: Mapping[bytes, Iterable[Merge]],
-    touched: Touched,
-) -> None:
+async def _record_merges(connection: AsyncConnection[Any], queries: Mapping[str, bytes], touched: Touched) -> None:
     """Record merges, and add the devices that they may give to others to those that the batch touches."""
-    await connection.execute(queries["record_merges"], merge_columns(merges))
-    found = await _send(connection, queries["devices_ever_of"], {"contacts": bytea_array(touched.merged)})
+    await connection.execute(queries["record_merges"], merge_columns(touched.merges))
+    found = await _send(connection, queries["devices_ever_of"], {"contacts": bytea_array(touched.merges)})
     devices = {row[0] for row in await found.fetchall()}
     touched.devices.update(devices)
     touched.linked.update(devices)

@@ -40,7 +40,7 @@ class Requested:
     """False: the very same deletion is done already."""
 
 
-async def request_erasure(  # each says something else about the request
+async def request_erasure(
     broker: Broker,
     database: Database,
     settings: Settings,

@@ -99,8 +99,8 @@ _contact = st.sampled_from(CONTACTS).map(lambda contact: {"contactId": contact})
 _nothing: st.SearchStrategy[dict[str, Any]] = st.just({})
 
 
-def contact_merge(at: int, into: tuple[int, int]) -> Happening:
-    payload = json.dumps({"fromContactId": into[0], "intoContactId": into[1]})
+def contact_merge(at: int, pair: tuple[int, int]) -> Happening:
+    payload = json.dumps({"fromContactId": pair[0], "intoContactId": pair[1]})
     return Happening("client.contactMerged", at, payload=payload)
 
 

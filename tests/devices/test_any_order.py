@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from clientmgr.contracts import topics
 from clientmgr.devices.contact_history import Link
 from clientmgr.devices.decide import Decider, Stored, Writes
-from clientmgr.devices.fold import TenantChanges, TenantHashes, fold
+from clientmgr.devices.fold import TenantChanges, TenantHashes, fold, touched_by
 from clientmgr.devices.state import DeviceState, PushToken, TokenFacet, TokenVerdict, judged, merge
 from tests.devices.histories import (
     CUSTOMER,
@@ -39,10 +39,11 @@ class Tables:
     def apply(self, batch: list[Happening]) -> None:
         hashes = TenantHashes(HASHES, CUSTOMER)
         writer = [one for one in batch if one.topic == topics.WRITER]
-        changes = fold([one.decoded() for one in writer], hashes)
-        self.stored.contacts.add(changes.merges)
+        events = [one.decoded() for one in writer]
+        changes, merges = fold(events, hashes), touched_by(events, hashes).merges
+        self.stored.contacts.add(merges)
         touched = {*changes.devices, *changes.deletions}
-        self._merge(changes, touched, set(changes.links) | (set(self._links) if changes.merges else set()))
+        self._merge(changes, touched, set(changes.links) | (set(self._links) if merges else set()))
         for one in batch:
             if one.kind == "contact.deleted":
                 contact = HASHES.contact(CUSTOMER, one.content["contactId"])
