@@ -1,5 +1,6 @@
 """Real servers for the tests: one PostgreSQL and one Redis a session, a fresh database for each test that asks."""
 
+import os
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -72,8 +73,9 @@ def _isolated_from_the_machine(request: pytest.FixtureRequest, monkeypatch: pyte
     """No setting of the developer's shell or `.env` may decide how a test ends; no server starts that is not marked."""
     if request.node.get_closest_marker("server") is None:
         monkeypatch.setattr(EmbeddedServer, "start", _refuse_to_start)
-    for name in Settings.model_fields:
-        monkeypatch.delenv(name.upper(), raising=False)
+    of_amazon = [name for name in os.environ if name.startswith("AWS_")]  # a region is what turns the legacy store on
+    for name in [*map(str.upper, Settings.model_fields), *of_amazon]:
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(Settings.model_config, "env_file", None)
 
 

@@ -20,6 +20,7 @@ from tests.spark.tenants import Tenants
 
 EVENT_LOG = "spark-events"
 AWS_SECRET = "a-secret-that-nobody-is-to-read"
+AWS = {**CREDENTIALS, "AWS_SECRET_ACCESS_KEY": AWS_SECRET}
 
 
 @pytest.fixture(scope="session")
@@ -42,11 +43,17 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     with pytest.MonkeyPatch.context() as environment:
         # What Python's workers have in their environment is what the JVM had when it started.
-        for name, value in {**spark_environment(settings), **CREDENTIALS, "AWS_SECRET_ACCESS_KEY": AWS_SECRET}.items():
+        for name, value in {**spark_environment(settings), **AWS}.items():
             environment.setenv(name, value)
         session = start_session(settings)
-        yield session
-        session.stop()
+    yield session
+    session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in AWS.items():
+        monkeypatch.setenv(name, value)
 
 
 @pytest.fixture(scope="session")
