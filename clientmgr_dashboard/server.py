@@ -12,12 +12,13 @@ import uvicorn
 
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.errors import ClientManagerError, SettingsError
+from clientmgr.base.exposure import is_loopback
 from clientmgr.base.listening import listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import service_url
-from clientmgr_dashboard.access.exposure import ensure_not_open_to_others, is_loopback
+from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
 from clientmgr_dashboard.app import dashboard
 
 log = get_logger(__name__)

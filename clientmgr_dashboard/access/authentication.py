@@ -8,9 +8,9 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from pathlib import Path
 
+from clientmgr.base.exposure import is_loopback
 from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
-from clientmgr_dashboard.access.exposure import is_loopback
 from clientmgr_dashboard.access.sessions import Session, Sessions
 from clientmgr_dashboard.access.users import Role, User, Users, is_password
 
