@@ -9,7 +9,9 @@ import pytest
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import PermanentError, TransientError
-from clientmgr.broker.interface import Batch, ConsumerOptions, Dead, Message, Outcome, Retry
+from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, ReceivedMessage, Retry
+from clientmgr.broker.postgres import consumer
+from clientmgr.broker.postgres.claim import Claim, read_claim
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.postgres.topic_administration import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
@@ -166,6 +168,29 @@ async def test_a_transient_error_during_the_fallback_kills_nothing_and_keeps_wha
     stats = await log_broker.consume(SUBSCRIPTION, handle, burst=True)
     assert (stats.done, stats.dead) == (3, 1)
     assert written("SELECT array_agg(n ORDER BY n) FROM written") == [([1, 2, 3],)]
+
+
+async def test_a_burst_waits_for_a_failed_batch_however_slow_its_look_is(
+    log_broker: PostgresBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(log_broker)
+    await log_broker.publish(TOPIC, [message(1)])
+    failures = iter([TransientError("just now")])
+
+    async def read_claim_slowly(cursor: Any, topic: str) -> Claim | None:
+        """When it found nothing, a busy machine gives us no time until the batch has rested for long enough."""
+        claim = await read_claim(cursor, topic)
+        if claim is None:
+            await asyncio.sleep(0.4)
+        return claim
+
+    def fail_once(_received: ReceivedMessage) -> Outcome:
+        for failure in failures:
+            raise failure
+        return DONE
+
+    monkeypatch.setattr(consumer, "read_claim", read_claim_slowly)
+    assert (await log_broker.consume(SUBSCRIPTION, Recorder(fail_once), burst=True)).done == 1
 
 
 async def test_a_newcomer_to_a_failing_batch_has_its_own_attempts(

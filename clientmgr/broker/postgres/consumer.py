@@ -102,15 +102,18 @@ class Consumer:
                 self._exhausted = False
                 continue
             self._context.awake.add(self)
-            if time.monotonic() >= self._next_look_at:
-                await self._requeue_due(connection)
+            due_s = math.inf
+            if self._context.burst or time.monotonic() >= self._next_look_at:
+                due_s = await self._requeue_due(connection)
             others = self._context.awake - {self}
             cursor = await self._send_claim(connection, begin=True)
             claim = await read_claim(cursor, self._subscription.topic)
             if claim is not None:
                 return claim
             await connection.execute("ROLLBACK")
-            if self._context.burst and await self._requeue_due(connection) > BURST_PATIENCE_S:
+            # What rested when we looked for it before may have rested for long enough by the time that we look again,
+            # and would not show then: nothing is left only if both say so.
+            if self._context.burst and min(due_s, await self._requeue_due(connection)) > BURST_PATIENCE_S:
                 return None
             # What woke us may have come to a partition that another of us has just claimed: that one has to look again.
             # If it has let the partition go meanwhile without seeing the message, we have to.
