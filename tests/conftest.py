@@ -15,6 +15,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
+from clientmgr.local.embedded.postgres_logins import OWNER
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
@@ -83,6 +84,9 @@ def _isolated_from_the_machine(request: pytest.FixtureRequest, monkeypatch: pyte
 def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
     server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), tuning=TEST_TUNING)
     server.start()
+    with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
+        # Some tests play an owner who tampers with the log: the worst one that there can be.
+        connection.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
     yield server
     server.stop()
 
@@ -136,9 +140,15 @@ def _create_database(server: EmbeddedPostgres, name: str, template: str = "templ
         connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
 
 
+def database_on(server: EmbeddedPostgres, name: str) -> Database:
+    """A database of the server, with a login for each role."""
+    settings = load_settings(database_url=server.url(name), **server.role_settings(name))
+    return Database.from_settings(settings)
+
+
 def _throwaway_database(server: EmbeddedPostgres, template: str) -> Iterator[Database]:
     name = f"test_{uuid.uuid4().hex[:12]}"
     _create_database(server, name, template)
-    yield Database(server.url(name))
+    yield database_on(server, name)
     with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')

@@ -95,7 +95,7 @@ def _old_log(server: BenchPostgres, messages: int, rounds: int, *, old_rows: int
     for variant in (young, old):
         variant.prepare(server, workers=8)
     print(f"broker: old log: filling it with {old_rows:,} rows", file=sys.stderr)
-    _fill_log(server.url(old.database), old_rows)
+    _fill_log(server.superuser_url(old.database), old_rows)
     published: dict[str, list[Sample]] = {young.name: [], old.name: []}
     consumed: dict[str, list[Sample]] = {young.name: [], old.name: []}
     for variant in _turns("old log", [young, old], rounds):

@@ -25,6 +25,9 @@ class BenchPostgres:
     def url(self, database: str) -> str:
         return self._server.url(database)
 
+    def superuser_url(self, database: str) -> str:
+        return self._server.superuser_url(database)
+
     def create_database(self, name: str) -> None:
         """A fresh, empty database; one of that name is dropped first."""
         self.drop_database(name)
@@ -39,7 +42,8 @@ class BenchPostgres:
 
     def settle(self) -> None:
         """Let all earlier work reach the disk now, so that the next variant does not pay for the last one's."""
-        self._execute("CHECKPOINT")
+        with psycopg.connect(self._server.superuser_url(), autocommit=True) as connection:
+            connection.execute("CHECKPOINT")
         if self._sync_disk:
             os.sync()
 

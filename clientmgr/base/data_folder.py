@@ -10,30 +10,51 @@ from typing import IO
 from pydantic import SecretStr
 
 from clientmgr.base.errors import EmbeddedServerError, SettingsError
-from clientmgr.base.private_files import kept_secret
+from clientmgr.base.private_files import ensure_private_folder, kept_secret
 from clientmgr.base.settings import Settings
 
 LOCK_PATIENCE_S = 1.0
 """Whoever only looks whether a stack is running holds the folder's lock for a moment."""
 
 
-def attach(settings: Settings) -> Settings:
-    """Settings completed with the embedded servers that another process of ours runs in the same folder."""
-    if not settings.database_url or not settings.redis_url:
+DATABASE_SETTINGS = ("database_url", "database_ddl_url", "database_writer_url", "database_reader_url")
+"""Whoever sets one of them has a database."""
+
+
+NOTED = (*DATABASE_SETTINGS, "dagster_database_url", "redis_url")
+"""What the note of a running system says."""
+
+
+def names_a_database(settings: Settings) -> bool:
+    return any(getattr(settings, name) for name in DATABASE_SETTINGS)
+
+
+def attach(settings: Settings, *, as_owner: bool = False, with_key: bool = True) -> Settings:
+    """Settings completed with the embedded servers that another process of ours runs in the same folder.
+
+    The owner's login is for who migrates, and the audit log's key for who appends to it or makes keyed hashes.
+    """
+    if not names_a_database(settings) or not settings.redis_url:
         running = _running_servers(settings.data_dir)
-        missing = {name: url for name, url in running.items() if not getattr(settings, name)}
-        settings = settings.model_copy(update=missing)
-    if not settings.database_url:
+        if names_a_database(settings):
+            # Whoever was handed some logins is not to have more of them.
+            running = {name: url for name, url in running.items() if name == "redis_url"}
+        elif not as_owner:
+            running.pop("database_url", None)
+        settings = settings.model_copy(
+            update={name: url for name, url in running.items() if not getattr(settings, name)}
+        )
+    if not names_a_database(settings):
         raise SettingsError(
             f"DATABASE_URL: not set, and no embedded stack is running in {settings.data_dir}. "
             "Start one with `clientmgr up`, or set DATABASE_URL."
         )
-    return with_audit_key(settings)
+    return with_audit_key(settings) if with_key else settings
 
 
 def lock_folder(folder: Path) -> IO[str]:
     """Become the one owner of `folder`, or say who is."""
-    folder.mkdir(parents=True, exist_ok=True)
+    ensure_private_folder(folder)
     lock = (folder / "lock").open("a+")
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while not _try_lock(lock, fcntl.LOCK_EX):
@@ -80,4 +101,4 @@ def _running_servers(folder: Path) -> dict[str, str]:
         note = json.loads(running_note(folder).read_text())
     except (FileNotFoundError, ValueError):
         return {}
-    return {name: note[name] for name in ("database_url", "redis_url") if name in note}
+    return {name: note[name] for name in NOTED if name in note}

@@ -51,6 +51,10 @@ BEGIN
     IF NOT has_database_privilege('clientmgr_ddl', current_database(), 'CREATE') THEN
         EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', current_database());
     END IF;
+    -- Nobody needs temporary tables, and a reader is to write nothing at all.
+    IF has_database_privilege('clientmgr_reader', current_database(), 'TEMPORARY') THEN
+        EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+    END IF;
 END
 $$;
 """
@@ -104,7 +108,8 @@ def apply_folders(connection: Connection[tuple[Any, ...]], folders: Sequence[str
 
 
 def ensure_database_grants(connection: Connection[Any]) -> None:
-    """Let clientmgr_ddl create schemas here. Neither a dump nor a copy of a database carries that grant with it."""
+    """Let clientmgr_ddl create schemas here, and nobody temporary tables. No dump and no copy of a database carries
+    rights on the database with it."""
     connection.execute(_DATABASE_GRANTS)
 
 

@@ -1,11 +1,31 @@
-"""Files with secrets: readable by their owner alone, and never seen half written."""
+"""Files with secrets and the folders they are in: open to their owner alone, and never seen half written."""
 
 import contextlib
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from clientmgr.base.errors import SettingsError
+
+OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
+"""What nobody else may do in a folder of ours. To pass through it is no harm: what is in it is closed by itself."""
+
+
+def ensure_private_folder(folder: Path) -> None:
+    """Make `folder`, or close it to others where it is ours; one that is somebody else's and open is refused."""
+    folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    found = folder.stat()
+    if not found.st_mode & OPEN_TO_OTHERS:
+        return
+    if found.st_uid != os.geteuid():
+        raise SettingsError(
+            f"{folder} (DATA_DIR) is open to other users, and it is to hold keys and passwords. "
+            f"Close it (chmod 700 {folder}), or choose a folder of your own."
+        )
+    folder.chmod(stat.S_IRWXU)
 
 
 def write_private(file: Path, text: str) -> None:
@@ -23,7 +43,7 @@ def create_private(file: Path, text: str) -> None:
 def kept_secret(folder: Path, name: str) -> str:
     """The random secret of that name in `folder`, made on first use."""
     file = folder / name
-    folder.mkdir(parents=True, exist_ok=True)
+    ensure_private_folder(folder)
     if not file.exists():
         create_private(file, secrets.token_hex(32))
     return file.read_text()

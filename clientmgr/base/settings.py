@@ -67,15 +67,21 @@ class Settings(BaseSettings):
     )
 
     # Stores
-    database_url: PostgresUrl = Field("", description="PostgreSQL. Empty: start an embedded one.")
+    database_url: PostgresUrl = Field(
+        "",
+        description="PostgreSQL, as the owner of our tables: for `migrate`, and for `up`, which migrates. "
+        "Empty: start an embedded one.",
+    )
     database_ddl_url: PostgresUrl = Field(
-        "", description="Login that acts as role clientmgr_ddl. Empty: DATABASE_URL's login takes the role."
+        "", description="Login of role clientmgr_ddl. Empty: DATABASE_URL's takes the role, unless it is a superuser."
     )
     database_writer_url: PostgresUrl = Field(
-        "", description="Login that acts as role clientmgr_writer. Empty: DATABASE_URL's login takes the role."
+        "",
+        description="Login of role clientmgr_writer. Empty: DATABASE_URL's takes the role, unless it is a superuser.",
     )
     database_reader_url: PostgresUrl = Field(
-        "", description="Login that acts as role clientmgr_reader. Empty: DATABASE_URL's login takes the role."
+        "",
+        description="Login of role clientmgr_reader. Empty: DATABASE_URL's takes the role, unless it is a superuser.",
     )
     redis_url: RedisUrl = Field("", description="Redis or Valkey. Empty: start an embedded one.")
 
@@ -140,7 +146,9 @@ class Settings(BaseSettings):
     dagster_host: str = Field("127.0.0.1", description="Address of the Dagster UI.")
     dagster_port: Port = Field(3000, description="Port of the Dagster UI. 0: a free one.")
     dagster_database_url: PostgresUrl = Field(
-        "", description="PostgreSQL for Dagster's own storage. Empty: schema `dagster` in DATABASE_URL."
+        "",
+        description="PostgreSQL for Dagster's own storage: login clientmgr_dagster. "
+        "Empty: DATABASE_URL's login takes that role, unless it is a superuser.",
     )
     dagster_event_retention_days: float = Field(
         30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
@@ -485,6 +493,19 @@ def load_settings(**overrides: Any) -> Settings:
 def secret_setting_names() -> frozenset[str]:
     """Environment names of the settings whose values are never shown."""
     return frozenset(name.upper() for name, field in Settings.model_fields.items() if field.annotation is SecretStr)
+
+
+@functools.cache
+def sensitive_setting_names() -> tuple[str, ...]:
+    """Environment names of the settings with which something is opened: secrets, and URLs that hold a password."""
+    opening = {"spark_conf"} | {
+        name
+        for name, field in Settings.model_fields.items()
+        if any(getattr(one, "func", None) in (_postgres_url, _redis_url) for one in field.metadata)
+    }
+    return tuple(
+        name.upper() for name in Settings.model_fields if name in opening or name.upper() in secret_setting_names()
+    )
 
 
 def _is_secret(name: str, value: object) -> bool:

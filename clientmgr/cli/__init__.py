@@ -122,7 +122,7 @@ def _control_schema_is_missing(error: psycopg.Error) -> bool:
     if isinstance(error, (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName)):
         return True
     # Our roles come with the control schema. A refused log-in carries no SQLSTATE: only its text tells.
-    return re.search(r'role "clientmgr_\w+" does not exist', str(error)) is not None
+    return re.search(r'role "clientmgr_\w+" (does not exist|is not permitted to log in)', str(error)) is not None
 
 
 def _first_line(error: Exception) -> str:

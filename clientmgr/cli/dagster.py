@@ -8,7 +8,9 @@ import typer
 
 from clientmgr.base.data_folder import attach
 from clientmgr.base.settings import load_settings
-from clientmgr.local.processes.programs import dagster_environment, dagster_programs, prepare_dagster_storage
+from clientmgr.contracts import daemons
+from clientmgr.local.processes.programs import dagster_environment, dagster_programs
+from clientmgr.operations.dagster_addresses import ensure_dagster_login
 
 app = typer.Typer(help="Dagster's webserver and daemon in the foreground, each by itself.", no_args_is_help=True)
 
@@ -30,13 +32,14 @@ def check_liveness() -> None:
     """End with exit code 0 if Dagster's daemon has given a sign of life lately, for a probe."""
     settings = attach(load_settings())
     command = [sys.executable, "-m", "dagster._daemon", "liveness-check"]
-    _replace_process(command, dagster_environment(settings, {**os.environ, **settings.environment()}))
+    environment = {**os.environ, **settings.environment()}
+    _replace_process(command, dagster_environment(daemons.DAGSTER[0], settings, environment))
 
 
 def _become(name: str) -> NoReturn:
     """Signals and exit codes are then Dagster's own, without us in between."""
     settings = attach(load_settings())
-    prepare_dagster_storage(settings)
+    ensure_dagster_login(settings)
     environment = {**os.environ, **settings.environment()}
     program = next(one for one in dagster_programs(settings, environment) if one.name == name)
     _replace_process([str(word) for word in program.command], dict(program.env))

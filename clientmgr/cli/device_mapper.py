@@ -87,7 +87,7 @@ def send_samples(
 
     customer_id = parse_customer_id(customer, field="--customer")
     topics = DeviceMapperTopics(sending_type, delivery_group)
-    database, settings = open_database()
+    database, settings = open_database(with_key=False)
     run_until_stopped(
         lambda stop: send(
             database, settings, customer_id, topics, stop, recipients=recipients, total=messages, every_s=every

@@ -34,7 +34,7 @@ def run_fleet(
     """Let a made-up fleet take part in made-up events and move, until Ctrl-C. It publishes to the telemetry stream."""
     from clientmgr.local.fleet import Fleet, move
 
-    settings = attach(load_settings())
+    settings = attach(load_settings(), with_key=False)
     configure_logging(settings, process="fleet")
 
     async def main(stop: asyncio.Event) -> None:

@@ -107,7 +107,7 @@ def load(
     if dry_run:
         _print(itertools.islice(generate(config), events))
         return
-    database, settings = open_database()
+    database, settings = open_database(with_key=False)
     if quiet and logs_as_json(settings, sys.stderr):
         log_failures()
     published: Counter[str] = Counter()
@@ -170,7 +170,7 @@ def _report(published: Counter[str], seconds: float, *, as_json: bool) -> None:
 
 
 def _active_tenants() -> list[CustomerId]:
-    database, _ = open_database()
+    database, _ = open_database(with_key=False)
     with database.connect(Role.READER) as connection:
         tenants = [tenant.customer_id for tenant in list_tenants(connection, TenantStatus.ACTIVE)]
     if not tenants:

@@ -52,9 +52,9 @@ def fail(message: str, code: int) -> NoReturn:
     sys.exit(code)
 
 
-def open_database() -> tuple[Database, Settings]:
+def open_database(*, as_owner: bool = False, with_key: bool = True) -> tuple[Database, Settings]:
     """The database that the settings name, or that an embedded stack in this folder runs."""
-    settings = attach(load_settings())
+    settings = attach(load_settings(), as_owner=as_owner, with_key=with_key)
     configure_logging(settings)
     return Database.from_settings(settings), settings
 

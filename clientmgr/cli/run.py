@@ -25,7 +25,8 @@ def command_of(entry: DaemonEntry) -> Callable[..., None]:
 
     def command(**options: Any) -> None:
         run = load(entry.run)
-        raise typer.Exit(run(attach(load_settings()), **options))
+        settings = attach(load_settings(), with_key="AUDIT_HASH_KEY" in entry.settings)
+        raise typer.Exit(run(settings, **options))
 
     command.__signature__ = inspect.Signature([parameter_of(option) for option in entry.options])  # type: ignore[attr-defined]
     return command

@@ -17,6 +17,7 @@ from clientmgr.base.logs import configure_logging, get_logger, logs_as_json
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.cli.output import log_failures
+from clientmgr.contracts import daemons
 
 log = get_logger(__name__)
 
@@ -104,7 +105,7 @@ def gateway_address(settings: Settings, port: int) -> str:
 def _settings(process: str, **overrides: Any) -> Settings:
     """The settings of a service, with its options before all else. From here on its failures go to its log."""
     given = {name: value for name, value in overrides.items() if value is not None}
-    settings = attach(load_settings(**given))
+    settings = attach(load_settings(**given), with_key="AUDIT_HASH_KEY" in daemons.entry_of_process(process).settings)
     configure_logging(settings, process=process)
     if logs_as_json(settings, sys.stderr):
         log_failures()

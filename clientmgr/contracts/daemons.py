@@ -20,9 +20,6 @@ from clientmgr.contracts.daemon_entry import (
 )
 
 SHARED_SETTINGS: Final = (
-    "DATABASE_URL",
-    "DATABASE_WRITER_URL",
-    "DATABASE_READER_URL",
     "REDIS_URL",
     "BROKER",
     "DATA_DIR",
@@ -32,7 +29,7 @@ SHARED_SETTINGS: Final = (
     "LOG_LEVEL",
     "LOG_FORMAT",
 )
-"""What every daemon goes by."""
+"""What every daemon goes by, besides the logins of its roles."""
 
 TRANSPORT_SETTINGS: Final = (
     "BROKER_TOTAL_PARTITIONS",
@@ -400,16 +397,36 @@ ALL: tuple[DaemonEntry, ...] = (
 )
 
 DAGSTER: Final = (
-    DaemonEntry("dagster-daemon", "sensors, schedules and the runs they ask for", arguments=("dagster", "daemon")),
+    DaemonEntry(
+        "dagster-daemon",
+        "sensors, schedules and the runs they ask for",
+        arguments=("dagster", "daemon"),
+        roles=(Role.DDL, Role.WRITER, Role.READER),
+        settings=(
+            "DAGSTER_DATABASE_URL",
+            "AUDIT_HASH_KEY",
+            "AUDIT_ANCHORS",
+            "ALERT_WEBHOOK_URL",
+            "SPARK_CONF",
+            "BIGQUERY_PROJECT",
+            "DYNAMODB_ENDPOINT",
+            *TRANSPORT_SETTINGS,
+        ),
+    ),
     DaemonEntry(
         "dagster-webserver",
         "Dagster's UI",
         arguments=("dagster", "webserver"),
+        # Runs are the daemon's: this one queues them, says in the audit log who asked, and knows who has signed in.
+        roles=(Role.WRITER,),
+        settings=("DAGSTER_DATABASE_URL", "AUDIT_HASH_KEY", "DASHBOARD_SESSION_KEY"),
         listens=Listening("DAGSTER_HOST", "DAGSTER_PORT", "ui", health_path="/server_info"),
         judged_by="its answer",
     ),
 )
-"""Programs that are not ours and run beside ours, once each: docs/dagster.md. They start first."""
+"""Programs that are not ours and run beside ours, once each: docs/dagster.md. They start first. Of their settings these
+are the ones that open something; the others are for all.
+"""
 
 
 def started() -> Iterator[Process]:

@@ -86,7 +86,7 @@ def sweep(
     """Erase all that was deleted before now. `rest`: how long to pause after a page, as a share of its time."""
 
     def connect() -> Connection[Any]:
-        return psycopg.connect(database.conninfo(Role.WRITER, lock_timeout_ms=LOCK_TIMEOUT_MS), autocommit=True)
+        return database.connect(Role.WRITER, autocommit=True, lock_timeout_ms=LOCK_TIMEOUT_MS)
 
     audit = AuditLogger.from_settings(settings)
     with _only_one(connect) as connection:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 import adbc_driver_manager
 from adbc_driver_postgresql import dbapi
 
+from clientmgr.base.connection_rights import WHO_IT_IS, refuse_unless, role_taken_by
+
 _idle: dict[tuple[int, str], dbapi.Connection] = {}
 """By process (a worker may be forked from one that has some) and connection string. None is in a transaction."""
 
@@ -23,7 +25,7 @@ def arrow_connection(conninfo: str) -> Iterator[dbapi.Connection]:
     if connection is not None and not still_answers(connection):
         _close(connection)
         connection = None
-    connection = connection or dbapi.connect(conninfo)
+    connection = connection or _connect(conninfo)
     try:
         yield connection
         connection.rollback()
@@ -46,6 +48,19 @@ def still_answers(connection: dbapi.Connection) -> bool:
         connection.rollback()
         return True
     return False
+
+
+def _connect(conninfo: str) -> dbapi.Connection:
+    connection = dbapi.connect(conninfo)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(WHO_IT_IS)
+            refuse_unless(role_taken_by(conninfo), cursor.fetchone())
+        connection.rollback()
+    except BaseException:
+        _close(connection)
+        raise
+    return connection
 
 
 def _close(connection: dbapi.Connection) -> None:

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 from adbc_driver_postgresql import dbapi
@@ -19,6 +18,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from clientmgr.base.connection_rights import connect_checked
 from clientmgr.base.errors import InvalidInputError, TransientError
 from clientmgr.base.sqlfiles import named_queries, result_tables
 from clientmgr.operations.batch_failures import record_failures
@@ -86,12 +86,12 @@ class ResultsWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         attempts = [message for message in messages if isinstance(message, Attempt)]
         failures = {customer: error for attempt in attempts for customer, error in attempt.failures.items()}
-        with psycopg.connect(self._conninfo) as connection:
+        with connect_checked(self._conninfo) as connection:
             _move(connection, self._write, attempts, failures)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         attempts = [message.attempt_id for message in messages if isinstance(message, Attempt)]
-        with psycopg.connect(self._conninfo) as connection:
+        with connect_checked(self._conninfo) as connection:
             connection.execute(_queries(self._write)["forget"], {"attempts": attempts})
 
     def _stage(self, connection: dbapi.Connection, attempt: Attempt, rows: pa.RecordBatch) -> None:

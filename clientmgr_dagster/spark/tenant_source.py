@@ -20,6 +20,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from clientmgr.base.connection_rights import connect_checked
 from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema
 from clientmgr.devices.queries import device_queries
 from clientmgr_dagster.spark import device_columns
@@ -102,7 +103,7 @@ class TenantReader(DataSourceReader):
                 yield condition
 
     def partitions(self) -> Sequence[Pack]:
-        with psycopg.connect(self._conninfo) as connection:
+        with connect_checked(self._conninfo) as connection:
             rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
         tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
         packs = plan(tables, self._request.partitions, sliceable=not self._request.query)

@@ -118,7 +118,7 @@ def test_a_login_of_its_own_takes_the_place_of_the_role(tenant_database: Databas
 def test_an_owner_that_is_no_superuser_can_set_all_up(
     postgres_server: EmbeddedPostgres, settings_for: Callable[[Database], Settings]
 ) -> None:
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("CREATE ROLE plain_owner LOGIN PASSWORD 'secret' CREATEROLE")
         for role in ("clientmgr_ddl", "clientmgr_writer", "clientmgr_reader"):
             connection.execute(f"GRANT {role} TO plain_owner WITH ADMIN OPTION")
@@ -132,6 +132,6 @@ def test_an_owner_that_is_no_superuser_can_set_all_up(
     deleted = manager.delete(5, actor="test")
 
     assert (activated.change, deleted.change) == (Change.CREATED, Change.DROPPED)
-    with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+    with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("DROP DATABASE owned_by_a_plain_role WITH (FORCE)")
         connection.execute("DROP ROLE plain_owner")

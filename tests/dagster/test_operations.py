@@ -16,7 +16,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contracts import daemons, topics
-from clientmgr.local.processes.programs import config_file, prepare_dagster_storage
+from clientmgr.local.processes.programs import config_file
 from clientmgr.operations.daemon_health import READS
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -36,7 +36,6 @@ SCHEMA = dg.AssetKey("tenant_schema")
 @pytest.fixture
 def stored(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
     """An instance as `up` configures it: our dagster.yaml, PostgreSQL storage."""
-    prepare_dagster_storage(settings)
     monkeypatch.setenv("DAGSTER_POSTGRES_URL", dagster_database_url(settings))
     monkeypatch.setenv("DAGSTER_ARTIFACTS_DIR", str(tmp_path / "dagster"))
     (tmp_path / "dagster").mkdir()

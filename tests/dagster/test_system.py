@@ -19,7 +19,7 @@ from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.server import free_port
 from clientmgr.local.processes.dagster_runs import ENDED, DagsterRuns
-from clientmgr.local.processes.programs import dagster_programs, prepare_dagster_storage
+from clientmgr.local.processes.programs import dagster_programs
 from clientmgr.local.processes.system import running, wait_for_ui
 from clientmgr.operations.dagster_addresses import ui_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -83,7 +83,6 @@ def system(
         settings = load_settings(
             database_url=database.url, data_dir=folder, audit_hash_key="test-key", dagster_port=free_port()
         )
-        prepare_dagster_storage(settings)
         TenantSchemaManager(database, settings).activate([LEAVING], actor="test")
         publish(database, settings, ACTIVATE_CUSTOMER, *(activation(customer, 1000) for customer in (7, 8, 9)))
         publish(database, settings, ACCOUNT_DELETION, deletion(LEAVING, time.time_ns() // 1_000_000 + 1000))

@@ -16,6 +16,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.erasure.places import Stores
 from clientmgr.erasure.subject import Keys
+from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 CUSTOMER = CustomerId(1007)
@@ -38,7 +39,7 @@ class Ground:
 
     @property
     def stores(self) -> Stores:
-        return Stores(self.database, self.settings, self.database.url_in_schema("dagster"))
+        return Stores(self.database, self.settings, dagster_database_url(self.settings))
 
     @property
     def keys(self) -> Keys:

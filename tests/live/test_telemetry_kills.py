@@ -67,7 +67,7 @@ def test_crashes_of_postgresql_and_redis_lose_nothing_that_redis_still_has(
     stream: Stream, crashing_servers: tuple[EmbeddedPostgres, EmbeddedRedis], tmp_path: Path
 ) -> None:
     postgres, redis = crashing_servers
-    database = Database(postgres.url("postgres"))
+    database = Database(postgres.url())
     migrate_database(database)
     settings = stream.settings.model_copy(
         update={

@@ -38,7 +38,7 @@ def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> No
 
 
 def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
-    found = list(programs(tmp_path, OwnCommand("more", ("topics",))))
+    found = list(programs(tmp_path, OwnCommand("more", ("topics",), daemons.entry_of_process("writer"))))
     assert found == ["dagster-daemon", "dagster-webserver", *OWN, "more"]
     assert OWN[:10] == [
         "pubsub-gateway", "writer", "republisher", "push-token-status", "contact-deletion", "telemetry-writer",

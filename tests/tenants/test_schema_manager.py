@@ -224,8 +224,8 @@ def test_migrating_when_nothing_is_pending_costs_one_query_whatever_the_number_o
     statements: list[str] = []
 
     class Watched(Database):
-        def connect(self, role: Role, *, autocommit: bool = False) -> psycopg.Connection[Any]:
-            connection = super().connect(role, autocommit=autocommit)
+        def connect(self, role: Role, **options: Any) -> psycopg.Connection[Any]:
+            connection = super().connect(role, **options)
             connection.cursor_factory = _recording_cursor(statements)
             return connection
 

@@ -34,6 +34,13 @@ def anchor_places(settings: Settings) -> Sequence[AnchorPlace]:
 
 def _default_file(settings: Settings) -> Path:
     # Named by the database, as the settings do and not as the database says: its owner must not choose the file.
-    name = unquote(urlsplit(settings.database_url).path).strip("/") or "database"
+    urls = (
+        settings.database_url,
+        settings.database_reader_url,
+        settings.database_writer_url,
+        settings.database_ddl_url,
+    )
+    url = next(filter(None, urls), "")
+    name = unquote(urlsplit(url).path).strip("/") or "database"
     safe = "".join(character if character.isalnum() or character in "-_." else "_" for character in name)
     return settings.data_dir / _FOLDER / f"{safe}.jsonl"

@@ -15,11 +15,4 @@ Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[Any]]
 
 def gateway_pool(database: Database) -> Pool:
     """Not yet open. Connections are not probed before use: a call that meets a dead one is retried by its client."""
-    return AsyncConnectionPool(
-        database.conninfo(Role.WRITER),
-        min_size=2,
-        max_size=POOL_SIZE,
-        timeout=WAIT_S,
-        kwargs={"autocommit": True},
-        open=False,
-    )
+    return database.pool_async(Role.WRITER, size=POOL_SIZE, min_size=2, timeout_s=WAIT_S, autocommit=True, probed=False)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from clientmgr.local.children import guardian
+from clientmgr.local.children.confinement import Confinement
 
 
 class GuardedProcess:
@@ -25,6 +26,7 @@ class GuardedProcess:
         stop_signal: signal.Signals = signal.SIGTERM,
         grace_seconds: float = 20.0,
         run_as: "RunAs | None" = None,
+        confinement: Confinement | None = None,
     ) -> None:
         self.name = name
         self.grace_seconds = grace_seconds
@@ -41,6 +43,7 @@ class GuardedProcess:
                     str(read_end),
                     str(int(stop_signal)),
                     str(grace_seconds),
+                    *(confinement.prefix if confinement else ()),
                     *map(str, command),
                 ],
                 env=env,

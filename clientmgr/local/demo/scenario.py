@@ -11,6 +11,8 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.settings import Settings
+from clientmgr.contracts.daemon_entry import DaemonEntry
+from clientmgr.contracts.daemons import TRANSPORT_SETTINGS
 from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.local.processes.programs import OwnCommand
 from clientmgr.tenants.flippers import Flipper, set_flipper
@@ -19,6 +21,11 @@ from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 BUSY, QUIET, EMPTY = CustomerId(1001), CustomerId(1002), CustomerId(1003)
 DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
 FIRST_DEVICES_WITHIN_S = 30.0
+
+_PUBLISHES = DaemonEntry(
+    "demo", "publishes what the demo shows", roles=(Role.WRITER, Role.READER), settings=TRANSPORT_SETTINGS
+)
+"""What the demo's own programs are handed."""
 
 TRAFFIC = OwnCommand(
     "demo-traffic",
@@ -37,14 +44,16 @@ TRAFFIC = OwnCommand(
         # So that there is something to see in client-manager.writer-errors.
         *("--malformed", "0.01"),
     ),
+    _PUBLISHES,
 )
 
 MESSAGES = OwnCommand(
     "demo-messages",
     ("device-mapper", "send-samples", "--customer", str(BUSY), "--messages", "0", "--every", "5"),
+    _PUBLISHES,
 )
 
-FLEET = OwnCommand("demo-fleet", ("live", "fleet"))
+FLEET = OwnCommand("demo-fleet", ("live", "fleet"), _PUBLISHES)
 
 
 def open_to_all(settings: Settings) -> Settings:

@@ -4,6 +4,7 @@ import functools
 import os
 import shutil
 import signal
+import stat
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +12,17 @@ from pathlib import Path
 import psycopg
 
 from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.base.logins import LOGINS, url_of
+from clientmgr.base.private_files import kept_secret, write_private
+from clientmgr.local.children.confinement import Confinement, landlock_version
 from clientmgr.local.children.guarded import GuardedProcess, RunAs
+from clientmgr.local.embedded.postgres_logins import OWNER, make_logins, take_over
 from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, failure_reason, package_folder
 
 NOBODY = 65534
 SUPERUSER = "postgres"
 DATABASE = "clientmgr"
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # PostgreSQL's choice, where parallel queries meet
 
 
 @dataclass(frozen=True)
@@ -48,17 +54,37 @@ class EmbeddedPostgres(EmbeddedServer):
         return self.folder / "data"
 
     def url(self, database: str = DATABASE) -> str:
-        return f"postgresql://{SUPERUSER}:{self.password}@{LOOPBACK}:{self.port}/{database}"
+        """As the owner of our tables, who is no superuser."""
+        return self._url(OWNER, self._password_of(OWNER), database)
+
+    def superuser_url(self, database: str = "postgres") -> str:
+        """Handed to nobody: this class makes logins and databases with it."""
+        return self._url(SUPERUSER, self.password, database)
+
+    def role_settings(self, database: str = DATABASE) -> dict[str, str]:
+        """The settings that hand over each role's own login."""
+        return {
+            setting: url_of(login, self._password_of(login), self.url(database)) for login, setting in LOGINS.items()
+        }
+
+    def _url(self, login: str, password: str, database: str) -> str:
+        return f"postgresql://{login}:{password}@{LOOPBACK}:{self.port}/{database}"
+
+    def _password_of(self, login: str) -> str:
+        return kept_secret(self.folder, f"{login}_password")
 
     def start(self) -> None:
         super().start()
         try:
-            with psycopg.connect(self.url("postgres"), autocommit=True) as connection:
+            with psycopg.connect(self.superuser_url(), autocommit=True) as connection:
+                make_logins(connection, {login: self._password_of(login) for login in (OWNER, *LOGINS)})
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
-                    connection.execute(f'CREATE DATABASE "{DATABASE}"')
+                    connection.execute(f'CREATE DATABASE "{DATABASE}" OWNER {OWNER}')
                 # Without details: they quote the row that was refused, and the log is kept for long. Not for the whole
                 # server: why it can't start is in the details.
                 connection.execute(f'ALTER DATABASE "{DATABASE}" SET log_error_verbosity = terse')
+            with psycopg.connect(self.superuser_url(DATABASE), autocommit=True) as connection:
+                take_over(connection)
         except psycopg.Error as error:
             self.stop()
             raise EmbeddedServerError(
@@ -70,21 +96,30 @@ class EmbeddedPostgres(EmbeddedServer):
         return self.data / "postmaster.pid"
 
     def _prepare(self) -> None:
-        run_as = run_as_for_postgres()
+        user = run_as_for_postgres().user
+        if user is not None:
+            # Another user has to pass through to its own folder. What is ours beside it is closed by itself.
+            for folder in (self.folder, self.folder.parent):
+                if folder.stat().st_uid == os.geteuid():
+                    folder.chmod(folder.stat().st_mode | stat.S_IXGRP | stat.S_IXOTH)
         if not (self.data / "PG_VERSION").exists():
-            self._initialise(run_as)
-        elif run_as.user is not None:
-            self._hand_over(run_as.user)
+            self._initialise(run_as_for_postgres())
+        if os.geteuid() == 0:
+            self._hand_over(self.data, user or 0)
 
     def _initialise(self, run_as: RunAs) -> None:
-        password_file = self.password_file  # made here, as it is handed over too
-        if run_as.user is not None:
-            self._hand_over(run_as.user)
         # Half an initdb is of no use: build it beside, and let the rename say that it is complete. The name is our own,
         # as the initdb of a killed run may still be about to tidy up after itself.
         for abandoned in self.folder.glob("data.unfinished-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         unfinished = self.folder / f"data.unfinished-{os.getpid()}"
+        unfinished.mkdir(mode=0o700)
+        # A copy: whoever the server runs as may read the password once, and only this one.
+        password_file = self.folder / f"password.initdb-{os.getpid()}"
+        write_private(password_file, self.password)
+        if run_as.user is not None:
+            self._hand_over(unfinished, run_as.user)
+            self._hand_over(password_file, run_as.user)
         arguments: list[str | Path] = [
             binaries() / "initdb",
             f"--pgdata={unfinished}",
@@ -99,7 +134,9 @@ class EmbeddedPostgres(EmbeddedServer):
         ]
         initdb = GuardedProcess("initdb", arguments, output=subprocess.PIPE, run_as=run_as, cwd=self.folder)
         output = initdb.read_output()
-        if initdb.stop():
+        failed = initdb.stop()
+        password_file.unlink()
+        if failed:
             reason = failure_reason(output, self.folder)
             shutil.rmtree(unfinished, ignore_errors=True)
             raise EmbeddedServerError(f"PostgreSQL's initdb failed: {reason}")
@@ -130,7 +167,8 @@ class EmbeddedPostgres(EmbeddedServer):
                 stop_signal=self.stop_signal,
                 grace_seconds=30.0,
                 run_as=run_as_for_postgres(),
-                cwd=self.folder,
+                confinement=self._confinement(Confinement.of_server(binaries().parent, self.data, SHARED_MEMORY)),
+                cwd=self.data,
             )
 
     def _may_succeed_next_time(self, failure: str) -> bool:
@@ -139,14 +177,15 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def _answers(self) -> bool:
         try:
-            psycopg.connect(self.url("postgres"), connect_timeout=2).close()
+            psycopg.connect(self.superuser_url(), connect_timeout=2).close()
         except psycopg.OperationalError:
             return False
         return True
 
-    def _hand_over(self, user: int) -> None:
-        for path in (self.folder, *self.folder.rglob("*")):
-            os.chown(path, user, user, follow_symlinks=False)
+    def _hand_over(self, folder: Path, user: int) -> None:
+        if folder.stat().st_uid != user:
+            for path in (folder, *folder.rglob("*")):
+                os.chown(path, user, user, follow_symlinks=False)
 
 
 @functools.cache
@@ -157,11 +196,15 @@ def binaries() -> Path:
 
 @functools.cache
 def run_as_for_postgres() -> RunAs:
-    """PostgreSQL refuses to run as root. There, a user namespace in which we are nobody keeps all files ours."""
+    """PostgreSQL refuses to run as root. There, a user namespace in which we are nobody keeps all files ours.
+
+    Outside of it the server would still be root: only where Landlock keeps it from our files. Elsewhere it becomes
+    another user.
+    """
     if os.geteuid() != 0:
         return RunAs()
     prefix = ("unshare", "--user", f"--map-user={NOBODY}", f"--map-group={NOBODY}", "--")
-    if shutil.which("unshare"):
+    if landlock_version() and shutil.which("unshare"):
         probe = subprocess.run([*prefix, "true"], capture_output=True, check=False)
         if probe.returncode == 0:
             return RunAs(prefix=prefix)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from clientmgr.base.errors import EmbeddedServerError
 from clientmgr.base.private_files import write_private
+from clientmgr.local.children.confinement import Confinement
 from clientmgr.local.children.guarded import GuardedProcess
 from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, package_folder
 
@@ -45,7 +46,12 @@ class EmbeddedRedis(EmbeddedServer):
         write_private(config, "\n".join([*lines, ""]))
         with self.log_file.open("ab") as log:
             return GuardedProcess(
-                self.name, [binary(), config], output=log, stop_signal=self.stop_signal, cwd=self.folder
+                self.name,
+                [binary(), config],
+                output=log,
+                stop_signal=self.stop_signal,
+                confinement=self._confinement(Confinement.of_server(binary().parent, self.folder)),
+                cwd=self.folder,
             )
 
     def _answers(self) -> bool:

@@ -15,8 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clientmgr.base.errors import EmbeddedServerError
+from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import create_private
+from clientmgr.local.children.confinement import Confinement, landlock_version
 from clientmgr.local.children.guarded import GuardedProcess
+
+log = get_logger(__name__)
 
 LOOPBACK = "127.0.0.1"
 READY_TIMEOUT_S = 60.0
@@ -112,6 +116,13 @@ class EmbeddedServer(abc.ABC):
     @abc.abstractmethod
     def _answers(self) -> bool:
         """Whether it takes connections by now."""
+
+    def _confinement(self, wanted: Confinement) -> Confinement | None:
+        """As wanted, where this kernel has Landlock."""
+        if landlock_version():
+            return wanted
+        log.warning("server is not confined: this kernel has no Landlock", name=self.name, user=os.geteuid())
+        return None
 
     def _may_succeed_next_time(self, failure: str) -> bool:
         return not self._configured_port and "Address already in use" in failure

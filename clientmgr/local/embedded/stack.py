@@ -5,7 +5,7 @@ import os
 from types import TracebackType
 from typing import IO, Self
 
-from clientmgr.base.data_folder import lock_folder, running_note, with_audit_key
+from clientmgr.base.data_folder import lock_folder, names_a_database, running_note, with_audit_key
 from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import write_private
 from clientmgr.base.settings import Settings
@@ -46,15 +46,17 @@ class EmbeddedStack:
     def _start(self) -> None:
         settings = self.settings
         found: dict[str, object] = {}
-        if not settings.database_url or not settings.redis_url:
+        if not names_a_database(settings) or not settings.redis_url:
             self._lock = lock_folder(settings.data_dir)
             ensure_disk_space(settings.data_dir, settings.embedded_minimum_free_mb)
-        if not settings.database_url:
+        if not names_a_database(settings):
             postgres = EmbeddedPostgres(
                 settings.data_dir / "postgres", port=settings.postgres_port, tuning=self._tuning
             )
             self._run(postgres)
-            found["database_url"] = postgres.url()
+            found |= {"database_url": postgres.url(), **postgres.role_settings()}
+            if settings.dagster_database_url:
+                del found["dagster_database_url"]
         if not settings.redis_url:
             redis = EmbeddedRedis(settings.data_dir / "redis", port=settings.redis_port)
             self._run(redis)

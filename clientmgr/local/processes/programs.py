@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.java import spark_environment
+from clientmgr.base.private_files import ensure_private_folder
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
+from clientmgr.contracts.daemon_entry import DaemonEntry
+from clientmgr.contracts.handing_out import handed_to
 from clientmgr.local.processes.supervisor import Program, forward_console_line, forward_line
-from clientmgr.operations.dagster_addresses import DAGSTER_SCHEMA, dagster_database_url
+from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
 
@@ -23,6 +25,8 @@ class OwnCommand:
 
     name: str
     arguments: tuple[str, ...]
+    entry: DaemonEntry
+    """What it is handed."""
 
 
 def all_programs(
@@ -32,7 +36,10 @@ def all_programs(
     more: Sequence[OwnCommand] = (),
     environment: Mapping[str, str] | None = None,
 ) -> list[Program]:
-    """All programs besides the servers, in the order of their start; `environment` goes before ours."""
+    """All programs besides the servers, in the order of their start, each with what its entry names.
+
+    `environment` goes before ours.
+    """
     environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     own = [*own_commands(), *more]
     return [
@@ -43,7 +50,10 @@ def all_programs(
 
 def own_commands() -> list[OwnCommand]:
     """Our own part of the system, in the order of its start and of its metrics' ports."""
-    return [OwnCommand(process.name, process.arguments) for process in daemons.started()]
+    return [
+        OwnCommand(process.name, process.arguments, daemons.entry_of_process(process.name))
+        for process in daemons.started()
+    ]
 
 
 def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
@@ -52,7 +62,7 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
     return Program(
         command.name,
         [sys.executable, "-m", "clientmgr", *command.arguments],
-        {**environment, "METRICS_PORT": str(metrics_port)},
+        {**handed_to(command.entry, environment), "METRICS_PORT": str(metrics_port)},
         # It drains for as long as it may, then rolls back: that takes a moment too.
         grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
         forward=forward_line if environment["LOG_FORMAT"] == "json" else forward_console_line,
@@ -62,7 +72,6 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
     """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
     daemon, webserver = daemons.DAGSTER
-    complete_environment = dagster_environment(settings, environment)
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
@@ -70,25 +79,26 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
     webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
     return [
         Program(
-            name,
+            entry.name,
             [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
-            complete_environment,
+            dagster_environment(entry, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,
         )
-        for name, module, arguments in [
-            (daemon.name, "dagster._daemon", ["run"]),
-            (webserver.name, "dagster_webserver", webserver_options),
+        for entry, module, arguments in [
+            (daemon, "dagster._daemon", ["run"]),
+            (webserver, "dagster_webserver", webserver_options),
         ]
     ]
 
 
-def dagster_environment(settings: Settings, environment: dict[str, str]) -> dict[str, str]:
-    """What Dagster's programs need besides `environment`. Makes its home, with our dagster.yaml in it."""
+def dagster_environment(entry: DaemonEntry, settings: Settings, environment: dict[str, str]) -> dict[str, str]:
+    """What a program of Dagster's is started with. Makes its home, with our dagster.yaml in it."""
+    ensure_private_folder(settings.data_dir)
     home = settings.data_dir.resolve() / "dagster"
     home.mkdir(parents=True, exist_ok=True)
     (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
     return {
-        **environment,
+        **handed_to(entry, environment),
         **spark_environment(settings),
         "DAGSTER_HOME": str(home),
         "DAGSTER_POSTGRES_URL": dagster_database_url(settings),
@@ -99,14 +109,6 @@ def dagster_environment(settings: Settings, environment: dict[str, str]) -> dict
         "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
         "PYTHONUNBUFFERED": "1",
     }
-
-
-def prepare_dagster_storage(settings: Settings) -> None:
-    """Make the schema that Dagster's own tables live in."""
-    if not settings.dagster_database_url:
-        with Database.from_settings(settings).connect(Role.OWNER, autocommit=True) as connection:
-            connection.execute("SET client_min_messages = warning")
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {DAGSTER_SCHEMA}")
 
 
 def config_file(name: str) -> Path:

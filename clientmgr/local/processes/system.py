@@ -13,14 +13,15 @@ from types import FrameType
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database
 from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.logins import made_logins
 from clientmgr.base.logs import get_logger, logs_as_json
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.local.embedded.server import ensure_port_is_free, free_port, port_is_free
 from clientmgr.local.embedded.stack import EmbeddedStack
-from clientmgr.local.processes.programs import OwnCommand, all_programs, prepare_dagster_storage
+from clientmgr.local.processes.programs import OwnCommand, all_programs
 from clientmgr.local.processes.supervisor import Program, Supervisor
-from clientmgr.operations.dagster_addresses import ui_url
+from clientmgr.operations.dagster_addresses import ensure_dagster_login, ui_url
 from clientmgr.operations.migrations import migrate_database
 
 log = get_logger(__name__)
@@ -51,7 +52,8 @@ def run_system(
     with EmbeddedStack(settings) as stack:
         settings = choose_ports(stack.settings)
         migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
-        prepare_dagster_storage(settings)
+        settings = made_logins(settings)
+        ensure_dagster_login(settings)
         prepare(settings)
         log_format = "json" if logs_as_json(settings, sys.stderr) else "console"
         programs = all_programs(settings, log_format=log_format, more=more, environment=environment)
