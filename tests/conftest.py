@@ -18,6 +18,7 @@ from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
+from tests.keys import TEST_KEY
 
 # fsync protects from a crash of the machine; the tests only ever crash processes.
 TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)
@@ -98,7 +99,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture(scope="session")
 def _template(postgres_server: EmbeddedPostgres) -> str:
     _create_database(postgres_server, TEMPLATE)
-    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(b"test-key"))
+    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(TEST_KEY.encode()))
     return TEMPLATE
 
 
@@ -122,7 +123,7 @@ def settings_for(tmp_path: Path) -> Callable[[Database], Settings]:
     """Settings that point at a test's database and keep secrets in its own folder."""
 
     def make(database: Database) -> Settings:
-        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key="test-key")
+        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key=TEST_KEY)
 
     return make
 

@@ -1,4 +1,7 @@
-"""Which processes run, and where they listen. A process is known by its pid and start time, so that a reused pid is never taken for it."""
+"""Which processes run, and where they listen.
+
+A process is known by its pid and start time, so that a reused pid is never taken for it.
+"""
 
 import contextlib
 from collections.abc import Iterable
