@@ -6,6 +6,7 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import uvicorn
@@ -16,6 +17,7 @@ from clientmgr.base.exposure import is_loopback
 from clientmgr.base.listening import listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.private_files import ensure_private
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
@@ -115,6 +117,8 @@ def _ensure_usable_certificate(settings: Settings) -> None:
     for name, file in (("DASHBOARD_TLS_CERTIFICATE", certificate), ("DASHBOARD_TLS_KEY", key)):
         if file and not os.access(file, os.R_OK):
             raise SettingsError(f"{name}: {file} can't be read")
+    # A PEM file may hold both: then the certificate's is the one with the key.
+    ensure_private(Path(key or certificate), "DASHBOARD_TLS_KEY" if key else "DASHBOARD_TLS_CERTIFICATE")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None)
     except (ssl.SSLError, OSError) as error:

@@ -19,10 +19,14 @@ from clientmgr.local.embedded.postgres_logins import OWNER
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
+from tests.keys import TEST_KEY
+from tests.statements.watch import SERVER_SETTINGS, STATEMENTS, StatementWatch
 
 # fsync protects from a crash of the machine; the tests only ever crash processes.
-TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False)
+TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False, extra=SERVER_SETTINGS)
 TEMPLATE = "migrated_template"
+WATCH = pytest.StashKey[StatementWatch]()
+"""On the session's PostgreSQL server, once it runs."""
 
 
 LONGEST_FIRST = (
@@ -80,15 +84,32 @@ def _isolated_from_the_machine(request: pytest.FixtureRequest, monkeypatch: pyte
     monkeypatch.setitem(Settings.model_config, "env_file", None)
 
 
+@pytest.fixture(autouse=True)
+def _statements_keep_to_one_tenant(request: pytest.FixtureRequest) -> Iterator[None]:
+    """No statement that the server got meanwhile names two tenants, or finds one by search_path."""
+    yield
+    _complain_of_statements(request.config)
+
+
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedPostgres]:
+def postgres_server(
+    tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> Iterator[EmbeddedPostgres]:
     server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), tuning=TEST_TUNING)
     server.start()
     with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
         # Some tests play an owner who tampers with the log: the worst one that there can be.
         connection.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
+    pytestconfig.stash[WATCH] = StatementWatch(server.data / STATEMENTS)
     yield server
     server.stop()
+    _complain_of_statements(pytestconfig)
+
+
+@pytest.fixture
+def statement_watch(postgres_server: EmbeddedPostgres, pytestconfig: pytest.Config) -> StatementWatch:
+    """For the tests of the watch itself: what they take from it, nobody else complains of."""
+    return pytestconfig.stash[WATCH]
 
 
 @pytest.fixture(scope="session")
@@ -102,7 +123,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 @pytest.fixture(scope="session")
 def _template(postgres_server: EmbeddedPostgres) -> str:
     _create_database(postgres_server, TEMPLATE)
-    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(b"test-key"))
+    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(TEST_KEY.encode()))
     return TEMPLATE
 
 
@@ -126,9 +147,16 @@ def settings_for(tmp_path: Path) -> Callable[[Database], Settings]:
     """Settings that point at a test's database and keep secrets in its own folder."""
 
     def make(database: Database) -> Settings:
-        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key="test-key")
+        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key=TEST_KEY)
 
     return make
+
+
+def _complain_of_statements(config: pytest.Config) -> None:
+    watch = config.stash.get(WATCH, None)
+    if watch is not None and (complaints := watch.complaints()):
+        # The server writes its log a moment later than it answers: this test's statement, or the last one's.
+        pytest.fail("statements that break a rule of tests/statements/rules.py:\n" + "\n".join(complaints[:5]))
 
 
 def _refuse_to_start(server: EmbeddedServer) -> None:

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
+from bench.harness.keys import BENCH_KEY
 from bench.harness.servers import BenchPostgres
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.database import Database, Role
@@ -120,7 +121,7 @@ def make_workload(server: BenchPostgres, name: str, *, tenants: int, devices: in
     database = Database(server.url(name))
     migrate_database(database)
     settings = load_settings(
-        database_url=database.url, audit_hash_key="benchmark", log_level="error", sync_validation="off"
+        database_url=database.url, audit_hash_key=BENCH_KEY, log_level="error", sync_validation="off"
     )
     customers = tuple(CustomerId(FIRST_TENANT + number) for number in range(tenants))
     TenantSchemaManager(database, settings).activate(customers, actor="bench")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
+from bench.harness.keys import BENCH_KEY
 from bench.harness.options import REPOSITORY, peers_node
 from clientmgr.local.embedded.server import free_port
 
@@ -68,7 +69,7 @@ def _our_instance(settings: dict[str, str], place: Place) -> Iterator[Running]:
         "LIVE_WS_PORT": str(port),
         "LIVE_AUTH": "off",
         "LOG_LEVEL": "error",
-        "AUDIT_HASH_KEY": "bench",
+        "AUDIT_HASH_KEY": BENCH_KEY,
         **settings,
     }
     with _process([sys.executable, "-m", "clientmgr", "run", "broadcast"], environment) as process:

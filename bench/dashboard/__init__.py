@@ -26,6 +26,7 @@ import psycopg
 
 from bench.dashboard.serving import served
 from bench.dashboard.tenants import fill
+from bench.harness.keys import BENCH_KEY
 from bench.harness.measure import Sample, ensure_same_work, measure, take_turns
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
@@ -88,7 +89,7 @@ def compare(options: Options, *, tenants: int) -> Iterator[Comparison]:
         migrate_database(database)
         fill(database, tenants)
         server.settle()
-        settings = load_settings(database_url=database.url, data_dir=Path(folder), audit_hash_key="bench-key")
+        settings = load_settings(database_url=database.url, data_dir=Path(folder), audit_hash_key=BENCH_KEY)
         with (
             served(settings) as address,
             httpx.Client(base_url=address, timeout=60) as client,

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import psycopg
 
+from bench.harness.keys import BENCH_KEY
 from bench.harness.servers import BenchPostgres
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.database import Database
@@ -130,7 +131,7 @@ def settings_for(url: str, **overrides: Any) -> Settings:
         **{
             "database_url": url,
             "redis_url": "",
-            "audit_hash_key": "benchmark",
+            "audit_hash_key": BENCH_KEY,
             "log_level": "error",
             "client_fetcher_fallback_enabled": False,
             **overrides,

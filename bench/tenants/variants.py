@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from bench.harness.keys import BENCH_KEY
 from bench.harness.measure import Sample, measure
 from bench.harness.options import REPOSITORY
 from bench.harness.servers import BenchPostgres
@@ -80,7 +81,7 @@ class Ours(TenantsVariant):
         settings = load_settings(
             database_url=self.url,
             data_dir=self.folder,
-            audit_hash_key="benchmark",
+            audit_hash_key=BENCH_KEY,
             tenant_connections=self.connections,
         )
         return TenantSchemaManager(Database(self.url), settings, migrations_folder=migrations_folder)

@@ -10,6 +10,7 @@ from typing import TypeVar
 import psycopg
 from psycopg import sql
 
+from bench.harness.keys import BENCH_KEY
 from bench.harness.servers import BenchPostgres
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.database import Database, Role
@@ -82,7 +83,7 @@ class Source:
 
 def settings_for(url: str) -> Settings:
     """No Redis: the tenants' statuses are one query a batch."""
-    return load_settings(database_url=url, redis_url="", audit_hash_key="benchmark", log_level="error")
+    return load_settings(database_url=url, redis_url="", audit_hash_key=BENCH_KEY, log_level="error")
 
 
 def source_of_events(

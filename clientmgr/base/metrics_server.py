@@ -1,18 +1,25 @@
-"""Serves a daemon's Prometheus metrics and its health on METRICS_PORT. What is measured is defined where it happens."""
+"""Serves a daemon's Prometheus metrics and its health on METRICS_PORT. What is measured is defined where it happens.
+
+Metrics name topics and customers' numbers, so others than this machine need METRICS_TOKEN. Health is open to all, for
+probes can't send a token: it says whether the daemon is well and no more.
+"""
 
 import asyncio
 import contextlib
 import errno
+import hmac
 import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
 
 from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.exposure import ensure_not_open_to_others, is_loopback
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 
@@ -59,8 +66,12 @@ async def serve_metrics(settings: Settings, *, stuck_after_s: float = STUCK_AFTE
 @contextlib.contextmanager
 def _http_server(settings: Settings, health: Health) -> Iterator[None]:
     host, port = settings.metrics_host, settings.metrics_port
+    token = settings.metrics_token.get_secret_value()
+    ensure_not_open_to_others(
+        "/metrics", "METRICS_HOST", host, protected=bool(token), protect_by="set METRICS_TOKEN for whoever scrapes"
+    )
     try:
-        server = _Server((host, port), _handler(health))
+        server = _Server((host, port), _handler(health, token))
     except OSError as error:
         if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
             raise SettingsError(
@@ -86,29 +97,66 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, handler)
 
 
-def _handler(health: Health) -> type[BaseHTTPRequestHandler]:
+def _handler(health: Health, token: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 10.0  # of a connection that says nothing
 
         def do_GET(self) -> None:
+            if not token and not _names_this_machine(self.headers.get("Host")):
+                self._answer(421, PLAIN_TEXT, b"this is not the address of the metrics")
+                return
             match self.path.partition("?")[0]:
                 case "/metrics":
-                    encode, content_type = choose_encoder(self.headers.get("Accept", ""))
-                    self._answer(200, content_type, encode(REGISTRY))
+                    self._answer_metrics()
                 case "/healthz":
-                    problem = health()
-                    self._answer(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
+                    self._answer_health()
                 case _:
                     self._answer(404, PLAIN_TEXT, b"there are /metrics and /healthz")
 
-        def _answer(self, status: int, content_type: str, body: bytes) -> None:
+        def _answer_metrics(self) -> None:
+            if token and not is_bearer(self.headers.get("Authorization"), token):
+                self._answer(401, PLAIN_TEXT, b"send METRICS_TOKEN as a bearer token", {"WWW-Authenticate": "Bearer"})
+                return
+            encode, content_type = choose_encoder(self.headers.get("Accept", ""))
+            self._answer(200, content_type, encode(REGISTRY))
+
+        def _answer_health(self) -> None:
+            if problem := health():
+                log.warning("not well", problem=problem)
+            self._answer(503 if problem else 200, PLAIN_TEXT, b"not well" if problem else b"ok")
+
+        def _answer(self, status: int, content_type: str, body: bytes, more: dict[str, str] | None = None) -> None:
             self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            self.send_header("Content-Length", str(len(body)))
+            headers = {"Content-Type": content_type, "Content-Length": str(len(body)), **(more or {})}
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
+
+        def version_string(self) -> str:
+            """What we are made of is nobody's business."""
+            return "clientmgr"
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base class calls it so
             """A scrape every few seconds is no news."""
 
     return Handler
+
+
+def is_bearer(authorization: str | None, token: str) -> bool:
+    """Whether the header carries the token. How long the answer takes says nothing about how much of it was right."""
+    scheme, _, sent = (authorization or "").partition(" ")
+    return scheme.lower() == "bearer" and hmac.compare_digest(sent.strip().encode(), token.encode())
+
+
+def _names_this_machine(host: str | None) -> bool:
+    """Whether a request is for this machine by name. A page whose own name leads here by DNS is none of ours.
+
+    Every browser says which name it looked up. What says none is no browser.
+    """
+    if host is None:
+        return True
+    try:
+        return is_loopback(urlsplit(f"//{host}").hostname or "")
+    except ValueError:
+        return False

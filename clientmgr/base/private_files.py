@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.strong_keys import weakness
 
 OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 """What nobody else may do in a folder of ours. To pass through it is no harm: what is in it is closed by itself."""
@@ -46,7 +47,28 @@ def kept_secret(folder: Path, name: str) -> str:
     ensure_private_folder(folder)
     if not file.exists():
         create_private(file, secrets.token_hex(32))
-    return file.read_text()
+    ensure_private(file, f"DATA_DIR: {name}")
+    secret = file.read_text()
+    if problem := weakness(secret):
+        raise SettingsError(f"DATA_DIR: expected a key that nobody can guess in {file}, but it is {problem}")
+    return secret
+
+
+def ensure_private(file: Path, setting: str) -> None:
+    """Refuse a file with secrets that others may read or change.
+
+    A file of another owner may be readable for a group of ours: it is how systemd and Kubernetes hand us secrets.
+    """
+    try:
+        state = file.stat()
+    except OSError as error:
+        raise SettingsError(f"{setting}: {file} can't be read: {error.strerror}") from None
+    is_handed_to_us = state.st_uid != os.geteuid() and state.st_gid in {os.getegid(), *os.getgroups()}
+    if state.st_mode & (0o037 if is_handed_to_us else 0o077):
+        raise SettingsError(
+            f"{setting}: others may read or change {file} (mode {stat.S_IMODE(state.st_mode):04o}); "
+            f"do `chmod 600 {file}`, or 640 where it belongs to another user"
+        )
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ import json
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -15,6 +16,7 @@ from pydantic_settings import SettingsError as UnreadableSettingError
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.hiding import display_value
+from clientmgr.base.strong_keys import HOW_TO_MAKE_ONE, is_sample_password, weakness
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -22,12 +24,24 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 def _postgres_url(value: str) -> str:
     if value and not value.startswith(("postgresql://", "postgres://")):
         raise ValueError("a URL like postgresql://user:password@host:5432/database")
-    return value
+    return _without_sample_password(value)
 
 
 def _redis_url(value: str) -> str:
     if value and not value.startswith(("redis://", "rediss://", "unix://")):
         raise ValueError("a URL like redis://host:6379/0")
+    return _without_sample_password(value)
+
+
+def _without_sample_password(url: str) -> str:
+    if is_sample_password(unquote(urlsplit(url).password or "")):
+        raise ValueError("a password of its own in the URL, not the one of our example")
+    return url
+
+
+def _strong_key(value: SecretStr) -> SecretStr:
+    if value.get_secret_value() and (problem := weakness(value.get_secret_value())):
+        raise ValueError(f"a key that nobody can guess, but it is {problem}; {HOW_TO_MAKE_ONE}")
     return value
 
 
@@ -55,6 +69,7 @@ def _anchor_places(value: SecretStr) -> SecretStr:
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 OriginUrl = Annotated[str, AfterValidator(_origin_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
+StrongKey = Annotated[SecretStr, AfterValidator(_strong_key)]
 SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
 AnchorPlaces = Annotated[SecretStr, AfterValidator(_anchor_places)]
 
@@ -107,7 +122,7 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a message for an unknown customer waits for its activation, from its publishing.",
     )
-    audit_hash_key: SecretStr = Field(
+    audit_hash_key: StrongKey = Field(
         SecretStr(""),
         description="Key of the audit log's hash chain and contact hashes. Empty: made and kept in DATA_DIR.",
     )
@@ -337,7 +352,12 @@ class Settings(BaseSettings):
     )
     metrics_port: Port = Field(0, description="Port of a daemon's /metrics and /healthz. 0: not served.")
     metrics_host: str = Field(
-        "127.0.0.1", description="Address of METRICS_PORT. Whoever reaches it may read the metrics: they name topics."
+        "127.0.0.1", description="Address of METRICS_PORT. One that others can reach needs METRICS_TOKEN."
+    )
+    metrics_token: StrongKey = Field(
+        SecretStr(""),
+        description="What a scrape of /metrics must send as `Authorization: Bearer …`. Empty: nothing, on a loopback "
+        "address only.",
     )
 
     # Live broadcast
@@ -355,7 +375,7 @@ class Settings(BaseSettings):
     live_auth: Literal["on", "off"] = Field(
         "on", description="off: everybody may see every event without a token. For a demo only."
     )
-    live_token_key: SecretStr = Field(
+    live_token_key: StrongKey = Field(
         SecretStr(""), description="Key that live tokens are signed with. Empty: made and kept in DATA_DIR."
     )
     live_allowed_origins: str = Field(
@@ -428,7 +448,7 @@ class Settings(BaseSettings):
         description="Who may sign in to the dashboard: lines made by `clientmgr dashboard user`. "
         "Empty: no sign-in, on a loopback address only.",
     )
-    dashboard_session_key: SecretStr = Field(
+    dashboard_session_key: StrongKey = Field(
         SecretStr(""),
         description="Key that the dashboard's sessions are signed with. Empty: made and kept in DATA_DIR.",
     )

@@ -25,6 +25,7 @@ SHARED_SETTINGS: Final = (
     "DATA_DIR",
     "METRICS_PORT",
     "METRICS_HOST",
+    "METRICS_TOKEN",
     "SHUTDOWN_TIMEOUT_S",
     "LOG_LEVEL",
     "LOG_FORMAT",

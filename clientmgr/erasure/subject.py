@@ -14,7 +14,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from clientmgr.audit.log import AuditLogger
-from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.customer_ids import CustomerId, in_schema, schema_name
 from clientmgr.base.errors import MigrationError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
@@ -87,7 +87,7 @@ class Subject:
         """A regular expression, for PostgreSQL and Python alike, of how texts name the subject."""
         if self.contact_id is None:
             number = rf"{self.customer_id}(?![0-9])"
-            return rf"(?:customer|tenant)[_ ]?(?:id)?{_BETWEEN}{number}|tenant_{number}"
+            return rf"(?:customer|tenant)[_ ]?(?:id)?{_BETWEEN}{number}|{schema_name(self.customer_id)}(?![0-9])"
         return (
             rf"contact[_ ]?(?:id|key)?{_BETWEEN}{self.contact_id}(?![0-9])"
             rf"|(?<![0-9]){self.customer_id}#{self.contact_id}(?![0-9])"

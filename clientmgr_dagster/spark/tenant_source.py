@@ -34,7 +34,7 @@ LONGEST_ERROR = 500
 _SIZES = """
 SELECT wanted.customer_id, coalesce(c.relpages, 0)
 FROM unnest(%s::bigint []) AS wanted (customer_id)
-LEFT JOIN pg_namespace AS n ON n.nspname = 'tenant_' || wanted.customer_id
+LEFT JOIN pg_namespace AS n ON n.nspname = clientmgr.tenant_schema(wanted.customer_id)
 LEFT JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relname = 'devices'
 ORDER BY wanted.customer_id
 """

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from clientmgr.base.errors import InvalidInputError, SettingsError
+from clientmgr.base.private_files import ensure_private
 
 # Each guess costs 32 MB and some 80 ms of a core: the least that OWASP recommends.
 COST, BLOCK_SIZE, PARALLELISM = 2**15, 8, 3
@@ -66,15 +67,16 @@ class Users:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._read_at: tuple[int, int] | None = None
+        self._read_at: tuple[int, int, int] | None = None
         self._users: Mapping[str, User] = {}
         self.find("")
 
     def find(self, name: str) -> User | None:
         try:
             state = self._file.stat()
-            seen = (state.st_mtime_ns, state.st_size)
+            seen = (state.st_mtime_ns, state.st_size, state.st_mode)
             if seen != self._read_at:
+                ensure_private(self._file, "DASHBOARD_USERS_FILE")
                 self._users = parse_users(self._file.read_text(encoding="utf-8"), self._file)
                 self._read_at = seen
         except (OSError, UnicodeDecodeError) as error:

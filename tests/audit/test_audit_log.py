@@ -16,8 +16,9 @@ from clientmgr.audit.verification import Finding, verify
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
 from tests.examples import examples
+from tests.keys import TEST_KEY
 
-LOGGER = AuditLogger(b"test-key")
+LOGGER = AuditLogger(TEST_KEY.encode())
 
 
 def entry(customer_id: int = 7, **changes: Any) -> AuditEntry:

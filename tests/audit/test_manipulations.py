@@ -18,8 +18,9 @@ from clientmgr.audit.places.file import FilePlace
 from clientmgr.audit.verification import FindingKind, Verdict, verify_log
 from clientmgr.base.database import Database, Role
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from tests.keys import TEST_KEY
 
-LOGGER = AuditLogger(b"test-key")
+LOGGER = AuditLogger(TEST_KEY.encode())
 THIEF = AuditLogger(b"not the key")
 
 

@@ -32,8 +32,9 @@ from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import free_port
 from clientmgr.local.standins.dynamodb import CREDENTIALS
+from tests.keys import TEST_KEY
 
-LOGGER = AuditLogger(b"test-key")
+LOGGER = AuditLogger(TEST_KEY.encode())
 
 
 def line(number: int, seq: int = 1) -> bytes:
@@ -251,8 +252,9 @@ from pathlib import Path
 from clientmgr.audit.anchors import Anchor, Head, opened, signed
 from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.places.file import FilePlace
+from tests.keys import TEST_KEY
 
-logger, place = AuditLogger(b"test-key"), FilePlace(Path(sys.argv[1]))
+logger, place = AuditLogger(TEST_KEY.encode()), FilePlace(Path(sys.argv[1]))
 heads = {chain: Head(chain + 1, "ab" * 16) for chain in range(40_000)}
 while True:
     last = place.read_last()

@@ -13,6 +13,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.server import free_port
+from tests.keys import TEST_KEY as TOKEN
 
 pytestmark = pytest.mark.anyio
 
@@ -24,10 +25,12 @@ def settings() -> Settings:
     return load_settings(metrics_port=free_port())
 
 
-def fetch(settings: Settings, path: str, *, host: str = "127.0.0.1") -> tuple[int, str]:
-    url = f"http://{host}:{settings.metrics_port}{path}"
+def fetch(
+    settings: Settings, path: str, *, host: str = "127.0.0.1", headers: dict[str, str] | None = None
+) -> tuple[int, str]:
+    request = urllib.request.Request(f"http://{host}:{settings.metrics_port}{path}", headers=headers or {})
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=10) as answer:  # noqa: S310  # ours
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -47,7 +50,7 @@ async def test_a_loop_that_turns_is_healthy_and_one_that_is_stuck_is_not(setting
         assert await asyncio.to_thread(fetch, settings, "/healthz") == (200, "ok")
         with ThreadPoolExecutor(1) as elsewhere:
             # Waiting for a thread is what an event loop must never do.
-            assert "stuck" in elsewhere.submit(_when_unhealthy, settings).result(30)
+            assert elsewhere.submit(_when_unhealthy, settings).result(30) == "not well"
 
 
 async def test_nothing_else_is_served(settings: Settings) -> None:
@@ -69,20 +72,54 @@ async def test_a_taken_port_is_named(settings: Settings) -> None:
 
 
 async def test_an_address_that_is_not_ours_is_named() -> None:
-    settings = load_settings(metrics_port=free_port(), metrics_host="192.0.2.1")
+    settings = load_settings(metrics_port=free_port(), metrics_host="192.0.2.1", metrics_token=TOKEN)
     with pytest.raises(SettingsError, match=r"METRICS_HOST: expected an address of this machine, got '192\.0\.2\.1'"):
         async with serve_metrics(settings):
             pass
 
 
 async def test_metrics_are_served_where_the_setting_says() -> None:
-    everywhere = load_settings(metrics_port=free_port(), metrics_host="0.0.0.0")  # noqa: S104  # for a moment
+    everywhere = load_settings(metrics_port=free_port(), metrics_host="0.0.0.0", metrics_token=TOKEN)  # noqa: S104
     async with serve_metrics(everywhere):
         assert await asyncio.to_thread(fetch, everywhere, "/healthz", host="127.0.0.2") == (200, "ok")
     loopback = load_settings(metrics_port=free_port())
     async with serve_metrics(loopback):
         with pytest.raises(urllib.error.URLError):
             await asyncio.to_thread(fetch, loopback, "/healthz", host="127.0.0.2")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "::", "192.0.2.1", "metrics.internal"])  # noqa: S104
+async def test_an_address_that_others_reach_is_refused_without_a_token(host: str) -> None:
+    with pytest.raises(SettingsError, match=r"METRICS_HOST: .* can be reached by others.* set METRICS_TOKEN"):
+        async with serve_metrics(load_settings(metrics_port=free_port(), metrics_host=host)):
+            pass
+
+
+async def test_with_a_token_metrics_are_for_who_sends_it_and_health_is_for_all() -> None:
+    settings = load_settings(metrics_port=free_port(), metrics_token=TOKEN)
+
+    async def scrape(authorization: str | None) -> int:
+        headers = {"Authorization": authorization} if authorization is not None else {}
+        return (await asyncio.to_thread(fetch, settings, "/metrics", headers=headers))[0]
+
+    async with serve_metrics(settings):
+        assert await scrape(f"Bearer {TOKEN}") == 200
+        assert await scrape(f"bearer {TOKEN}") == 200, "a scheme's case does not count"
+        for wrong in ("Bearer", f"Bearer {TOKEN}x", f"Bearer {TOKEN[:-1]}", f"Basic {TOKEN}", TOKEN, "Bearer \u00e9"):
+            assert await scrape(wrong) == 401, wrong
+        assert await scrape(None) == 401
+        assert await asyncio.to_thread(fetch, settings, "/healthz") == (200, "ok")
+
+
+async def test_a_page_whose_name_leads_here_reads_nothing(settings: Settings) -> None:
+    async with serve_metrics(settings):
+        for host in ("evil.example", f"evil.example:{settings.metrics_port}", "127.0.0.1.evil.example", "[::1", ""):
+            for path in ("/metrics", "/healthz"):
+                answer = await asyncio.to_thread(fetch, settings, path, headers={"Host": host})
+                assert answer == (421, "this is not the address of the metrics"), host
+        for host in ("localhost", f"LOCALHOST:{settings.metrics_port}", "[::1]:9100", "127.0.0.1"):
+            answer = await asyncio.to_thread(fetch, settings, "/healthz", headers={"Host": host})
+            assert answer == (200, "ok"), host
 
 
 async def test_without_a_port_nothing_is_served() -> None:

@@ -13,6 +13,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import MigrationError
 from clientmgr.base.sqlfiles import named_queries, read_migrations, sql_root
 from clientmgr.operations.migrations import migrate_database
+from tests.keys import TEST_KEY
 
 
 def test_a_new_database_gets_everything_and_a_second_start_nothing(empty_database: Database) -> None:
@@ -40,7 +41,7 @@ def test_a_database_of_a_newer_release_is_refused(empty_database: Database) -> N
 
 
 def test_the_platforms_chain_begins_with_the_migration_and_never_again(empty_database: Database) -> None:
-    audit = AuditLogger(b"test-key")
+    audit = AuditLogger(TEST_KEY.encode())
     migrate_database(empty_database, audit=audit)
     with empty_database.connect(Role.OWNER) as connection:
         assert list(verify(connection, audit)) == [], "a new installation is intact"

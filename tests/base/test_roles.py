@@ -11,6 +11,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
+from tests.keys import TEST_KEY
 
 INSERT_DEVICE = "INSERT INTO \"tenant_5\".devices (application_code, client_id) VALUES ('A', 'c')"
 
@@ -79,7 +80,7 @@ def test_the_writer_can_neither_drop_nor_touch_the_audit_logs_past(tenant_databa
 def test_the_writer_writes_rows_and_appends_to_the_audit_log(tenant_database: Database) -> None:
     attempt(tenant_database, Role.WRITER, INSERT_DEVICE)
     with tenant_database.connect(Role.WRITER) as connection:
-        AuditLogger(b"test-key").append(connection, [AuditEntry(5, "test", "test", "done")])
+        AuditLogger(TEST_KEY.encode()).append(connection, [AuditEntry(5, "test", "test", "done")])
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import pytest
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.hiding import HIDDEN, hide_password
 from clientmgr.base.settings import Settings, load_settings
+from tests.keys import TEST_KEY
 
 
 def test_every_setting_has_a_default_and_a_line_of_help() -> None:
@@ -72,7 +73,7 @@ def test_passwords_are_hidden_wherever_they_stand(url: str) -> None:
 
 
 def test_the_effective_settings_hide_every_secret() -> None:
-    settings = load_settings(database_url="postgresql://me:hunter2@h/d", audit_hash_key="hunter2")
+    settings = load_settings(database_url="postgresql://me:hunter2@h/d", audit_hash_key=f"hunter2{TEST_KEY}")
     shown = {name: value for name, value, _ in settings.effective()}
     assert "hunter2" not in str(shown)
     assert shown["AUDIT_HASH_KEY"] == HIDDEN
@@ -80,7 +81,7 @@ def test_the_effective_settings_hide_every_secret() -> None:
 
 
 def test_a_child_process_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = load_settings(database_url="postgresql://me:hunter2@h/d", audit_hash_key="k", tenant_connections=3)
+    settings = load_settings(database_url="postgresql://me:hunter2@h/d", audit_hash_key=TEST_KEY, tenant_connections=3)
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
     assert load_settings() == settings

@@ -19,10 +19,11 @@ from clientmgr.broker.postgres.topic_administration import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.conftest import pubsub_on_our_gateway
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready
+from tests.keys import TEST_KEY
 
 pytestmark = pytest.mark.anyio
 
-AUDIT = AuditLogger(b"test-key")
+AUDIT = AuditLogger(TEST_KEY.encode())
 OTHER = "orders-other-reader"
 
 

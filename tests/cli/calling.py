@@ -14,6 +14,7 @@ from unittest import mock
 
 from clientmgr.base.database import Database
 from clientmgr.cli import main, output
+from tests.keys import TEST_KEY
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Cli:
 
     @classmethod
     def on(cls, database: Database, folder: Path, **settings: str) -> "Cli":
-        return cls({"DATABASE_URL": database.url, "DATA_DIR": str(folder), "AUDIT_HASH_KEY": "test-key", **settings})
+        return cls({"DATABASE_URL": database.url, "DATA_DIR": str(folder), "AUDIT_HASH_KEY": TEST_KEY, **settings})
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> Result:
         out, err = io.StringIO(), io.StringIO()

@@ -17,6 +17,7 @@ from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.contracts import topics
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from tests.cli.calling import Cli
+from tests.keys import TEST_KEY
 
 T0 = 1_763_248_000_000
 APP = "EMS11-C3FD3"
@@ -245,7 +246,7 @@ def test_a_reveal_is_recorded_with_who_and_whom_but_neither_contact_nor_client_c
     (entry,) = reveals(cli)
     assert entry["actor"].startswith("cli:")
     assert (entry["outcome"], entry["rows_affected"]) == ("revealed", 1)
-    assert entry["contact_hash"] == AuditLogger(b"test-key").contact_hash(7, 42)
+    assert entry["contact_hash"] == AuditLogger(TEST_KEY.encode()).contact_hash(7, 42)
     assert entry["details"]["command"] == "find"
     assert "phone" not in json.dumps(entry)
     cli.ok("audit", "verify")

@@ -14,6 +14,7 @@ from clientmgr.local.embedded.server import free_port
 from clientmgr.operations.migrations import _ADVISORY_LOCK
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
+from tests.keys import TEST_KEY
 from tests.waiting import eventually
 
 
@@ -182,7 +183,7 @@ def test_130_when_interrupted(database: Database, tmp_path: Path) -> None:
         process = subprocess.Popen(
             [CLIENTMGR, "migrate"],
             cwd=tmp_path,
-            env={**os.environ, "DATABASE_URL": database.url, "AUDIT_HASH_KEY": "k"},
+            env={**os.environ, "DATABASE_URL": database.url, "AUDIT_HASH_KEY": TEST_KEY},
             stderr=subprocess.PIPE,
             text=True,
             # A shell that runs us in the background has us ignore Ctrl-C, and our children with us.

@@ -18,6 +18,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.cli import output
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
+from tests.keys import TEST_KEY
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_many_results_are_counted_and_not_listed(cli: Cli) -> None:
 def audit_one(database: Database, **entry: object) -> None:
     values = {"customer_id": PLATFORM, "actor": "test", "action": "a.b", "outcome": "done", **entry}
     with database.connect(Role.WRITER) as connection:
-        AuditLogger(b"test-key").append(connection, [AuditEntry(**values)])  # type: ignore[arg-type]
+        AuditLogger(TEST_KEY.encode()).append(connection, [AuditEntry(**values)])  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("columns", [80, 60, 30])
@@ -141,7 +142,7 @@ def test_config_shows_every_setting_and_hides_every_secret(tmp_path: Path) -> No
         "DATABASE_READER_URL": "postgresql://me@host/db?sslmode=require&password=hunter2",
         "DATABASE_WRITER_URL": "postgresql://me:hun#hunter2?hunter2@host/db",
         "REDIS_URL": "redis://:hunter2@host/0",
-        "AUDIT_HASH_KEY": "hunter2",
+        "AUDIT_HASH_KEY": f"hunter2{TEST_KEY}",
         "DATA_DIR": str(tmp_path),
     }
     cli = Cli(secrets)

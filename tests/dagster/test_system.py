@@ -26,6 +26,7 @@ from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.conftest import _throwaway_database
 from tests.dagster.rig import activation, deletion, publish
+from tests.keys import TEST_KEY
 from tests.process_table import mentioning, wait_until_gone, with_descendants
 from tests.waiting import eventually
 
@@ -81,7 +82,7 @@ def system(
             ensure_database_grants(connection)
         folder = tmp_path_factory.mktemp("system")
         settings = load_settings(
-            database_url=database.url, data_dir=folder, audit_hash_key="test-key", dagster_port=free_port()
+            database_url=database.url, data_dir=folder, audit_hash_key=TEST_KEY, dagster_port=free_port()
         )
         TenantSchemaManager(database, settings).activate([LEAVING], actor="test")
         publish(database, settings, ACTIVATE_CUSTOMER, *(activation(customer, 1000) for customer in (7, 8, 9)))

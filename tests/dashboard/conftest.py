@@ -13,6 +13,7 @@ from clientmgr.local.embedded.server import free_port
 from clientmgr_dashboard.access.authentication import COOKIE
 from tests.conftest import _throwaway_database
 from tests.dashboard.house import PASSWORDS, House, Visit, furnish, serving, sign_in, write_users
+from tests.keys import TEST_KEY
 
 
 @pytest.fixture(scope="session")
@@ -35,7 +36,7 @@ def _furnished(server: EmbeddedPostgres, template: str, folder: Path) -> Iterato
         settings = load_settings(
             database_url=database.url,
             data_dir=folder,
-            audit_hash_key="test-key",
+            audit_hash_key=TEST_KEY,
             dashboard_port=0,
             # Nobody is there; a refused connection is quicker than a name that has to be found.
             live_ws_port=free_port(),

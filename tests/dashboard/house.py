@@ -264,4 +264,5 @@ def write_users(folder: Path) -> Path:
     # Passwords that are quick to guess: nobody tries here.
     lines = [user_line(name, roles[name], password, cost=2**10) for name, password in PASSWORDS.items()]
     file.write_text("# who may sign in\n\n" + "\n".join(lines) + "\n")
+    file.chmod(0o600)
     return file

@@ -10,6 +10,7 @@ import pytest
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.exposure import is_loopback
+from clientmgr.base.private_files import write_private
 from clientmgr.base.settings import load_settings
 from clientmgr_dashboard.access import authentication
 from clientmgr_dashboard.access.authentication import COOKIE
@@ -267,7 +268,7 @@ def test_a_users_line_holds_no_password_and_knows_the_right_one(tmp_path: Path) 
     )
     assert "pass word" not in made.out
     file = tmp_path / "users"
-    file.write_text(made.out)
+    write_private(file, made.out)
     user = Users(file).find("anna@example.com")
     assert user is not None
     assert user.role is Role.OPERATOR
@@ -281,7 +282,7 @@ def test_a_users_line_holds_no_password_and_knows_the_right_one(tmp_path: Path) 
 )
 def test_a_users_file_with_a_wrong_line_is_refused_by_its_number(tmp_path: Path, text: str) -> None:
     file = tmp_path / "users"
-    file.write_text(text)
+    write_private(file, text)
     with pytest.raises(SettingsError, match=r"DASHBOARD_USERS_FILE: .*(line 1|names no user)") as refused:
         Users(file)
     assert "plain-password" not in str(refused.value)
@@ -290,6 +291,18 @@ def test_a_users_file_with_a_wrong_line_is_refused_by_its_number(tmp_path: Path,
 def test_a_name_twice_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "users"
     line = user_line("anna", Role.VIEWER, "long enough")
-    file.write_text(f"{line}\n{line}\n")
+    write_private(file, f"{line}\n{line}\n")
     with pytest.raises(SettingsError, match="line 2: anna stands there twice"):
         Users(file)
+
+
+def test_a_users_file_that_others_may_read_is_refused_then_and_later(tmp_path: Path) -> None:
+    file = write_users(tmp_path)
+    users = Users(file)
+    file.chmod(0o644)
+    with pytest.raises(SettingsError, match=r"DASHBOARD_USERS_FILE: others may read .*mode 0644.*chmod 600"):
+        users.find("otto")
+    with pytest.raises(SettingsError, match="DASHBOARD_USERS_FILE: others may read"):
+        Users(file)
+    file.chmod(0o600)
+    assert users.find("otto") is not None

@@ -11,6 +11,7 @@ from clientmgr_dashboard import context
 from clientmgr_dashboard.access.authentication import COOKIE, Authenticator
 from clientmgr_dashboard.access.users import Users
 from tests.dashboard.house import PASSWORDS, Visit, serving, write_users
+from tests.keys import TEST_KEY
 
 
 @pytest.fixture
@@ -18,7 +19,10 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     """Of a database that is away."""
     monkeypatch.setattr(context, "CONNECTION_WITHIN_S", 0.2)
     return load_settings(
-        database_url="postgresql://nobody@127.0.0.1:1/none", data_dir=tmp_path, audit_hash_key="key", dashboard_port=0
+        database_url="postgresql://nobody@127.0.0.1:1/none",
+        data_dir=tmp_path,
+        audit_hash_key=TEST_KEY,
+        dashboard_port=0,
     )
 
 

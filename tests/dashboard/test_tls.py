@@ -39,6 +39,7 @@ def make_certificate(folder: Path, name: str = "dashboard") -> tuple[Path, Path]
     key_file.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
+    key_file.chmod(0o600)
     return certificate_file, key_file
 
 

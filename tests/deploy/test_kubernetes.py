@@ -9,10 +9,12 @@ import kubernetes_validate  # type: ignore[import-untyped]  # it ships no types
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
+from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings, load_settings, secret_setting_names
 from clientmgr.local.processes.programs import ROLLBACK_S, own_commands
 from tests.cli.calling import Cli
-from tests.deploy.files import KUBERNETES, MANIFESTS, documents, pod_templates
+from tests.deploy.files import DEPLOY, KUBERNETES, MANIFESTS, documents, environment_of, pod_templates
+from tests.keys import TEST_KEY
 
 VERSIONS = ("1.30", "1.37")
 """The oldest that we want to run on, and the newest that the validator knows."""
@@ -162,7 +164,20 @@ def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_o
         assert name.lower() in Settings.model_fields, name
     assert not secret_setting_names() & CONFIG.keys()
     assert "DATABASE_URL" not in CONFIG
-    load_settings(**{name.lower(): value for name, value in {**CONFIG, **secrets}.items()})
+    filled_in = {name: TEST_KEY if name in secret_setting_names() else value for name, value in secrets.items()}
+    filled_in["DATABASE_URL"] = secrets["DATABASE_URL"].replace("change-me", "Zf9-own")
+    load_settings(**{name.lower(): value for name, value in {**CONFIG, **filled_in}.items()})
+
+
+def test_nothing_starts_with_the_secrets_of_the_examples() -> None:
+    secrets = configuration("secret.example.yaml", "stringData")
+    assert secrets.keys() >= {"AUDIT_HASH_KEY", "LIVE_TOKEN_KEY", "DASHBOARD_SESSION_KEY", "METRICS_TOKEN"}
+    for given in (secrets, environment_of(DEPLOY / "systemd/env/client-manager.env")):
+        placeholders = {name: value for name, value in given.items() if "change-me" in value}
+        assert "AUDIT_HASH_KEY" in placeholders
+        for name, value in placeholders.items():
+            with pytest.raises(SettingsError, match=f"^{name}: "):
+                load_settings(**{name.lower(): value})
 
 
 def test_what_runs_twice_is_not_taken_away_all_at_once() -> None:

@@ -12,9 +12,10 @@ from clientmgr.contracts import topics
 from clientmgr.contracts.device_events import DecodedEvent, decode_event
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.contracts.verdicts import Verdict, decode_verdict
+from tests.keys import TEST_KEY
 
 CUSTOMER = CustomerId(7)
-HASHES = KeyedHashes(b"test-key")
+HASHES = KeyedHashes(TEST_KEY.encode())
 """With the key of the tests' settings."""
 APPLICATIONS = ("A", "B")
 CLIENTS = ("c1", "c2", "c3")

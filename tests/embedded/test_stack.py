@@ -20,6 +20,7 @@ from clientmgr.base.errors import EmbeddedServerError, SettingsError
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.stack import EmbeddedStack
 from tests.embedded.conftest import SMALL
+from tests.keys import TEST_KEY
 from tests.process_table import mentioning, running, wait_until_gone, with_descendants
 
 REPOSITORY = Path(__file__).parent.parent.parent
@@ -128,7 +129,7 @@ def test_the_holder_is_known_before_its_servers_run(tmp_path: Path) -> None:
 def test_those_who_only_look_do_not_take_each_other_for_an_owner(tmp_path: Path) -> None:
     lock_folder(tmp_path).close()
     (tmp_path / "running.json").write_text('{"database_url": "postgresql://of/a/dead/run"}')
-    settings = settings_in(tmp_path, audit_hash_key="k")
+    settings = settings_in(tmp_path, audit_hash_key=TEST_KEY)
     found: list[Settings] = []
 
     def look() -> None:
@@ -145,7 +146,7 @@ def test_those_who_only_look_do_not_take_each_other_for_an_owner(tmp_path: Path)
 
 
 def test_an_owner_is_not_kept_out_by_somebody_who_only_looks(tmp_path: Path) -> None:
-    settings = settings_in(tmp_path, audit_hash_key="k")
+    settings = settings_in(tmp_path, audit_hash_key=TEST_KEY)
     ended = threading.Event()
 
     def look() -> None:
@@ -248,8 +249,8 @@ def test_the_audit_key_is_made_once_and_kept_to_ourselves(tmp_path: Path) -> Non
 
 
 def test_a_configured_audit_key_is_used_and_not_written_down(tmp_path: Path) -> None:
-    settings = with_audit_key(settings_in(tmp_path, audit_hash_key="mine"))
-    assert settings.audit_hash_key.get_secret_value() == "mine"
+    settings = with_audit_key(settings_in(tmp_path, audit_hash_key=TEST_KEY))
+    assert settings.audit_hash_key.get_secret_value() == TEST_KEY
     assert list(tmp_path.iterdir()) == []
 
 

@@ -33,6 +33,7 @@ from tests.erasure.planting import (
     planted,
     prepare,
 )
+from tests.keys import TEST_KEY
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def shared(
         settings = load_settings(
             database_url=database.url,
             data_dir=tmp_path_factory.mktemp("ground"),
-            audit_hash_key="test-key",
+            audit_hash_key=TEST_KEY,
             redis_url=redis_server.url,
         )
         ground = Ground(database, settings)

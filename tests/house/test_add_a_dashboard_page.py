@@ -15,6 +15,7 @@ from clientmgr_dashboard import pages
 from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.app import dashboard
 from tests.dashboard.house import sign_in, write_users
+from tests.keys import TEST_KEY
 from tests.streaming.processes import worker
 
 MODULE = '''
@@ -133,4 +134,4 @@ def test_a_module_that_declares_no_page_is_named(add_page: Callable[[str], None]
 def test_two_operations_with_the_same_address_are_refused(add_page: Callable[[str], None], tmp_path: Path) -> None:
     add_page(MODULE.replace('api_get("/statuses"', 'api_get("/tenants"'))
     with pytest.raises(ValueError, match="two operations are GET /tenants"):
-        dashboard(load_settings(data_dir=tmp_path, audit_hash_key="test-key"), 8788)
+        dashboard(load_settings(data_dir=tmp_path, audit_hash_key=TEST_KEY), 8788)

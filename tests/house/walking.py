@@ -12,9 +12,10 @@ from clientmgr.base.settings import load_settings
 from clientmgr.contracts.device_events import decode_event
 from clientmgr.devices.store import DeviceStore
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from tests.keys import TEST_KEY
 
 CUSTOMER = CustomerId(7)
-HASHES = KeyedHashes(b"test-key")
+HASHES = KeyedHashes(TEST_KEY.encode())
 CONTACT = 42
 APPLICATION = "EMS11"
 AT = 1763248000123
@@ -23,7 +24,7 @@ AT = 1763248000123
 def activated(database_url: str, folder: str) -> Database:
     """The database, with our tenant in it."""
     database = Database(database_url)
-    settings = load_settings(database_url=database_url, data_dir=Path(folder), audit_hash_key="test-key")
+    settings = load_settings(database_url=database_url, data_dir=Path(folder), audit_hash_key=TEST_KEY)
     TenantSchemaManager(database, settings).activate([CUSTOMER], actor="test")
     return database
 

@@ -11,13 +11,14 @@ from clientmgr.local.embedded.redis import EmbeddedRedis
 from streaming.live.broadcast.broadcast_metrics import CONFLATED, DROPPED, FANOUT, MALFORMED, ORPHANS, RECORDS
 from streaming.live.broadcast.sending import ring
 from streaming.live.broadcast.sending.io_uring import open_ring
+from tests.keys import TEST_KEY
 from tests.live.serving import Served, serving
 from tests.live.stream import Stream, own_stream
 
 # Waits that are sensible in production and pointless here.
 IMPATIENT = {
     "live_ws_port": 0,
-    "live_token_key": SecretStr("test-key"),
+    "live_token_key": SecretStr(TEST_KEY),
     "telemetry_claim_idle_ms": 300,
     "telemetry_stream_keep_s": 0.0,
 }

@@ -13,6 +13,7 @@ from clientmgr.live.tokens import TokenError, make_token, read_token
 from clientmgr.local.fleet import COURSES, METRES_PER_DEGREE, Fleet
 from streaming.live.records import decode_record
 from tests.cli.calling import Cli
+from tests.keys import TEST_KEY
 
 NOW = datetime.now(UTC)
 
@@ -38,8 +39,8 @@ def test_some_devices_take_part_in_two_events_and_strays_in_none() -> None:
 
 
 def test_the_command_line_makes_tokens_that_count(tmp_path: Path) -> None:
-    made = Cli({"LIVE_TOKEN_KEY": "k"}).ok("live", "token", "E1", "E2", "--hours", "2").out.strip()
-    grant = read_token(b"k", made)
+    made = Cli({"LIVE_TOKEN_KEY": TEST_KEY}).ok("live", "token", "E1", "E2", "--hours", "2").out.strip()
+    grant = read_token(TEST_KEY.encode(), made)
     assert grant.events == {"E1", "E2"}
     assert grant.expires_at == pytest.approx(time.time() + 7200, abs=300)
 

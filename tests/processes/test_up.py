@@ -26,7 +26,14 @@ from clientmgr.local.embedded.server import free_port, port_is_free
 from clientmgr.local.processes.programs import all_programs, own_commands
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
 from tests.cli.conftest import CLIENTMGR
-from tests.process_table import mentioning, running, wait_until_gone, with_descendants
+from tests.process_table import (
+    listening_beyond_loopback,
+    listens_on,
+    mentioning,
+    running,
+    wait_until_gone,
+    with_descendants,
+)
 from tests.waiting import eventually
 from tools.docs.metric_names import Measured, collectors_of
 
@@ -204,6 +211,12 @@ def test_every_process_of_ours_serves_its_metrics_and_its_health(up: Up) -> None
         promised = {Measured.of(collector).name for collector in collectors_of(entry_of_process(command.name))}
         assert promised <= served, f"{command.name} does not serve what its page says"
         assert ("clientmgr_audit_findings" in served) == (command.name == "pubsub-gateway"), "one tells of the whole"
+
+
+def test_no_process_listens_for_other_machines(up: Up) -> None:
+    processes = with_descendants(up.process.pid)
+    assert {up.port, *range(up.metrics_port, up.metrics_port + len(own_commands()))} <= listens_on(processes)
+    assert not listening_beyond_loopback(processes)
 
 
 def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:

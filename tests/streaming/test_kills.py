@@ -23,6 +23,7 @@ from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.conftest import TEST_TUNING
 from tests.gateway.process import GatewayProcess
+from tests.keys import TEST_KEY
 from tests.streaming.processes import WorkerProcess
 from tests.streaming.rig import read_topic, until
 from tests.streaming.storm import brew, expected_rows, stored_rows
@@ -158,7 +159,7 @@ async def scene(
     settings = load_settings(
         database_url=database.url,
         data_dir=tmp_path,
-        audit_hash_key="test-key",
+        audit_hash_key=TEST_KEY,
         broker=request.param,
         broker_wait_period_ms=100,
         # What a killed worker had in hand comes again at once on the log, and after ten seconds on Pub/Sub.

@@ -176,6 +176,8 @@ VOLUMES: Final = {
         - name: users
           secret:
             secretName: client-manager-dashboard-users
+            # For the pod's own group: a file that others may read is refused.
+            defaultMode: 0440
             items:
               - {key: users, path: users}
 """

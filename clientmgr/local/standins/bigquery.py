@@ -58,8 +58,17 @@ class BigQueryStandIn(StandIn):
 
     def _launch(self) -> GuardedProcess:
         self._storage_port = self._configured_storage_port or free_port()
-        ports = ["--rest-port", str(self.port), "--grpc-port", str(self._storage_port)]
-        options: list[str | Path] = ["--ephemeral", "--log-level", "warning", "--data-dir", self.folder, *ports]
+        rest = ["--rest-host", LOOPBACK, "--rest-port", str(self.port)]
+        storage = ["--grpc-host", LOOPBACK, "--grpc-port", str(self._storage_port)]
+        options: list[str | Path] = [
+            "--ephemeral",
+            "--log-level",
+            "warning",
+            "--data-dir",
+            self.folder,
+            *rest,
+            *storage,
+        ]
         return self._run([self._program("bqemulator"), "start", *options], {})
 
     def _answers(self) -> bool:

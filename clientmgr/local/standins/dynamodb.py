@@ -78,6 +78,9 @@ class DynamoDbStandIn(StandIn):
             "BIND_HOST": LOOPBACK,
             "GATEWAY_PORT": str(self.port),
             "SERVICES": "dynamodb",
+            # It starts these whatever SERVICES says, on all addresses, and BIND_HOST does not count for them.
+            "IOT_MTLS_ENABLED": "0",
+            "SFTP_ENABLED": "0",
             "LOG_LEVEL": "WARNING",
         }
         return self._run([self._program("ministack")], environment)

@@ -30,7 +30,7 @@ ORDER BY t.customer_id;
 -- A schema is made in one transaction with its audit row.
 SELECT s.customer_id
 FROM (
-    SELECT substring(n.nspname FROM '^tenant_([1-9][0-9]{0,17})$')::bigint AS customer_id FROM pg_namespace AS n
+    SELECT clientmgr.customer_of_schema(n.nspname) AS customer_id FROM pg_namespace AS n
 ) AS s
 WHERE (s.customer_id = %(customer_id)s::bigint OR %(customer_id)s::bigint IS NULL)
     AND NOT EXISTS (SELECT FROM clientmgr.audit_heads AS h WHERE h.customer_id = s.customer_id)

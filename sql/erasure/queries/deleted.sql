@@ -19,11 +19,11 @@ JOIN clientmgr.tenant_wishes AS w ON w.customer_id = a.customer_id AND w.wish = 
 
 -- name: tenants
 -- Those whose schemas know deletions by hash; the others' migration is still to come.
-SELECT substring(n.nspname FROM 8)::bigint
+SELECT clientmgr.customer_of_schema(n.nspname)
 FROM pg_class AS c
 JOIN pg_namespace AS n ON n.oid = c.relnamespace
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attname = 'contact_hash' AND NOT a.attisdropped
-WHERE c.relname = 'contact_tombstones' AND n.nspname ~ '^tenant_[1-9][0-9]{0,17}$'
+WHERE c.relname = 'contact_tombstones' AND clientmgr.customer_of_schema(n.nspname) IS NOT NULL
 ORDER BY 1;
 
 -- name: standing

@@ -19,7 +19,7 @@ JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdro
 JOIN pg_type AS t ON t.oid = a.atttypid
 WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND c.relpersistence <> 't'
     AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
-    AND (n.nspname !~ '^tenant_[0-9]+$' OR n.nspname = %(tenant_schema)s)
+    AND (clientmgr.customer_of_schema(n.nspname) IS NULL OR n.nspname = %(tenant_schema)s)
     AND (%(only)s::text IS NULL OR n.nspname = %(only)s::text)
     AND n.nspname <> ALL (%(without)s::text [])
 GROUP BY n.nspname, c.relname
@@ -37,7 +37,7 @@ SELECT s.schemaname::text, s.tablename::text, s.attname::text,
     concat_ws(' ', s.most_common_vals::text, s.histogram_bounds::text)
 FROM pg_stats AS s
 WHERE s.schemaname !~ '^pg_' AND s.schemaname <> 'information_schema'
-    AND (s.schemaname !~ '^tenant_[0-9]+$' OR s.schemaname = %(tenant_schema)s);
+    AND (clientmgr.customer_of_schema(s.schemaname) IS NULL OR s.schemaname = %(tenant_schema)s);
 
 -- name: unreadable
 SELECT c.oid::regclass::text

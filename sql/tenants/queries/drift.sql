@@ -28,14 +28,14 @@ FROM (
     UNION ALL
     SELECT 5, 'schema missing', t.customer_id, NULL, 'active at version ' || t.schema_version
     FROM clientmgr.tenants AS t
-    WHERE t.status = 'active' AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenant_' || t.customer_id)
+    WHERE t.status = 'active'
+        AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = clientmgr.tenant_schema(t.customer_id))
     UNION ALL
-    -- The names are ours alone when they are exactly what clientmgr.tenants.names makes.
     SELECT 6, CASE WHEN w.wish = 'deleted' THEN 'schema of a deleted customer' ELSE 'schema of nobody' END,
         s.customer_id, w.asked_at, 'the registry says ' || coalesce(t.status, 'nothing')
     FROM (
-        SELECT substr(nspname, 8)::bigint AS customer_id FROM pg_namespace
-        WHERE nspname ~ '^tenant_[1-9][0-9]{0,17}$'
+        SELECT clientmgr.customer_of_schema(nspname) AS customer_id FROM pg_namespace
+        WHERE clientmgr.customer_of_schema(nspname) IS NOT NULL
     ) AS s
     LEFT JOIN clientmgr.tenants AS t USING (customer_id)
     LEFT JOIN clientmgr.tenant_wishes AS w USING (customer_id)

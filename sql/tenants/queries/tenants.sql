@@ -93,5 +93,6 @@ SELECT customer_id, status FROM clientmgr.tenants WHERE customer_id = ANY(%(cust
 
 -- name: active_without_schema
 SELECT t.customer_id FROM clientmgr.tenants AS t
-WHERE t.status = 'active' AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = 'tenant_' || t.customer_id)
+WHERE t.status = 'active'
+    AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = clientmgr.tenant_schema(t.customer_id))
 ORDER BY t.customer_id;
