@@ -3,9 +3,12 @@
 import contextlib
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+
+from clientmgr.base.errors import SettingsError
 
 
 def write_private(file: Path, text: str) -> None:
@@ -18,6 +21,18 @@ def create_private(file: Path, text: str) -> None:
     """Write `file` in one step unless it is there already. Of several who try at once, one succeeds."""
     with _written_beside(file, text) as fresh, contextlib.suppress(FileExistsError):
         file.hardlink_to(fresh)
+
+
+def ensure_private(file: Path, setting: str) -> None:
+    """Refuse a file that others than its owner may read, by the name of the setting that names the file."""
+    try:
+        mode = file.stat().st_mode
+    except OSError as error:
+        raise SettingsError(f"{setting}: {file} can't be read: {error.strerror}") from None
+    if mode & (stat.S_IRGRP | stat.S_IROTH):
+        raise SettingsError(
+            f"{setting}: {file} may be read by others (mode {stat.S_IMODE(mode):04o}); `chmod 600 {file}` mends it"
+        )
 
 
 def kept_secret(folder: Path, name: str) -> str:
