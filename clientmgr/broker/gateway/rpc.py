@@ -94,58 +94,67 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no type
         )
 
     def _unary_handler(self, name: str, call: UnaryCall, request_type: Proto) -> Any:
-        async def handle(bodies: AsyncIterator[bytes], context: Any) -> Proto:
+        async def handle(_bodies: AsyncIterator[bytes], context: Any) -> Proto:
             try:
-                caller = self.access.caller(context)
-                async with self.admission.place(caller.client, MAX_BODY_BYTES) as place:
-                    body = await _body(bodies)
-                    place.shrink(len(body))
-                    try:
-                        request = request_type.FromString(body)
-                    except DecodeError:
-                        raise invalid(f"The request is no {request_type.DESCRIPTOR.full_name}.") from None
-                    del body
-                    return await call(request, Call(context, caller))
+                return await self._answer(context, call, request_type)
             except Exception as error:  # noqa: BLE001  every error becomes a status
-                await _abort(context, error, name)
+                status = _status(error, name)
+            # Out here: gRPC keeps what abort raises in a circle, and with it all that the error's frames hold.
+            await context.abort(*status)
 
         return handle
+
+    async def _answer(self, context: Any, call: UnaryCall, request_type: Proto) -> Proto:
+        caller = self.access.caller(context)
+        async with self.admission.place(caller.client, MAX_BODY_BYTES) as place:
+            body = await _body(context)
+            place.shrink(len(body))
+            try:
+                request = request_type.FromString(body)
+            except DecodeError:
+                raise invalid(f"The request is no {request_type.DESCRIPTOR.full_name}.") from None
+            del body
+            return await call(request, Call(context, caller))
 
     def _stream_handler(self) -> Any:
         async def handle(requests: AsyncIterator[Proto], context: Any) -> None:
             try:
                 await self.streaming_pull(requests, Call(context, self.access.caller(context)))
             except Exception as error:  # noqa: BLE001  every error becomes a status
-                await _abort(context, error, STREAMING_PULL)
+                status = _status(error, STREAMING_PULL)
+            else:
+                return
+            await context.abort(*status)
 
         return handle
 
 
-async def _body(bodies: AsyncIterator[bytes]) -> bytes:
-    """Nobody keeps its place without sending anything."""
+async def _body(context: Any) -> bytes:
+    """Read past the iterator, which would keep the body. Nobody keeps its place without sending anything."""
     try:
         async with asyncio.timeout(BODY_S):
-            return await anext(bodies)
+            body = await context.read()
     except TimeoutError:
         raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"The request did not arrive within {BODY_S:g} s.") from None
-    except StopAsyncIteration:
-        raise invalid("The call has no request.") from None
+    if body is grpc.aio.EOF:
+        raise invalid("The call has no request.")
+    return bytes(body)
 
 
 def _refusing_handler(name: str) -> Any:
     async def handle(_bodies: AsyncIterator[bytes], context: Any) -> Proto:
-        await _abort(context, unimplemented(name), name)
+        await context.abort(*_status(unimplemented(name), name))
 
     return handle
 
 
-async def _abort(context: Any, error: Exception, name: str) -> None:
+def _status(error: Exception, name: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """What `abort` takes."""
     if isinstance(error, Refusal):
-        await context.abort(error.code, error.message, error.trailing_metadata())
-    elif is_transient(error):
+        return error.code, error.message, error.trailing_metadata()
+    if is_transient(error):
         # The clients retry by themselves until the database is back.
         log.warning("the database does not answer", call=name, error=str(error))
-        await context.abort(grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}")
-    else:
-        log.error("call failed", call=name, exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "The gateway failed; its log says why.")
+        return grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}", ()
+    log.error("call failed", call=name, exc_info=error)
+    return grpc.StatusCode.INTERNAL, "The gateway failed; its log says why.", ()
