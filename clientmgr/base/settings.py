@@ -329,6 +329,15 @@ class Settings(BaseSettings):
         "",
         description="host:port of a Pub/Sub emulator or of our gateway, as Google's client reads it. Empty: Google's.",
     )
+    pubsub_gateway_address: str = Field(
+        "", description="host:port of a gateway that is reached with TLS. Empty: PUBSUB_EMULATOR_HOST, or Google."
+    )
+    pubsub_token_file: str = Field("", description="File with the token that our own clients show to a gateway.")
+    pubsub_tls_ca: str = Field(
+        "", description="PEM file of who signed the gateway's certificate. Empty: who the system trusts."
+    )
+    pubsub_tls_certificate: str = Field("", description="PEM file of our own certificate, for a gateway with mTLS.")
+    pubsub_tls_key: str = Field("", description="PEM file of our certificate's key, for its owner's eyes only.")
     pubsub_create_missing: bool = Field(
         True, description="Create missing topics and subscriptions. False: name them and stop."
     )
@@ -349,6 +358,31 @@ class Settings(BaseSettings):
     pubsub_gateway_host: str = Field("127.0.0.1", description="Address that `clientmgr pubsub-gateway` listens on.")
     pubsub_gateway_port: Port = Field(
         8085, description="Port that `clientmgr pubsub-gateway` listens on. 0: a free one."
+    )
+    pubsub_gateway_identities: str = Field(
+        "",
+        description="File that says who may call the gateway and with which rights; `clientmgr pubsub-gateway token` "
+        "makes entries. Empty: whoever reaches it may do everything, on loopback only.",
+    )
+    pubsub_gateway_tls_certificate: str = Field(
+        "", description="PEM file of the gateway's certificate and its chain. Empty: no TLS."
+    )
+    pubsub_gateway_tls_key: str = Field("", description="PEM file of the certificate's key, for its owner's eyes only.")
+    pubsub_gateway_client_ca: str = Field(
+        "", description="PEM file of who signs clients' certificates. Set: every client must show one (mTLS)."
+    )
+    pubsub_gateway_tls_by_proxy: bool = Field(
+        False, description="A proxy in front of the gateway does TLS, and nobody reaches the gateway past it."
+    )
+    pubsub_gateway_max_bytes: int = Field(
+        40_000_000, ge=10_500_000, description="Bytes of requests that the gateway holds at once, of all clients."
+    )
+    pubsub_gateway_max_client_bytes: int = Field(
+        21_000_000, ge=10_500_000, description="Bytes of requests that it holds at once of one client."
+    )
+    pubsub_gateway_max_topics: int = Field(1000, ge=0, description="Topics that a caller of the gateway may make.")
+    pubsub_gateway_max_subscriptions: int = Field(
+        1000, ge=0, description="Subscriptions that a caller of the gateway may make."
     )
     metrics_port: Port = Field(0, description="Port of a daemon's /metrics and /healthz. 0: not served.")
     metrics_host: str = Field(

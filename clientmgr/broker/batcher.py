@@ -48,7 +48,11 @@ class Batcher(Generic[Key, Item, Result]):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         queue.append((item, future))
-        return await future
+        try:
+            return await future
+        finally:
+            # An error's traceback has this frame: with the future in it they, and all items, would keep each other.
+            del future, queue
 
     async def finish(self) -> None:
         """Wait until nothing is under way."""
@@ -73,9 +77,8 @@ class Batcher(Generic[Key, Item, Result]):
                 for one in batch:
                     await self._run(key, [one])
                 return
-            for _, future in batch:
-                if not future.done():
-                    future.set_exception(error)
+            _fail([future for _, future in batch], error)
+            del batch
             return
         for (_, future), result in zip(batch, results, strict=True):
             if not future.done():
@@ -94,3 +97,9 @@ class Batcher(Generic[Key, Item, Result]):
                 break
             batch.append(queue.popleft())
         return batch
+
+
+def _fail(futures: Sequence[asyncio.Future[Result]], error: Exception) -> None:
+    for future in futures:
+        if not future.done():
+            future.set_exception(error)

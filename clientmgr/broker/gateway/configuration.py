@@ -41,6 +41,8 @@ class SubscriptionRow:
     exactly_once: bool
     dead_letter_topic: str | None
     max_delivery_attempts: int | None
+    tenants: list[str] | None
+    """The customers whose messages it delivers. None: all."""
 
     def proto(self) -> Proto:
         message = json_format.ParseDict(self.config, Subscription(), ignore_unknown_fields=True)

@@ -8,6 +8,7 @@ from typing import Any
 
 from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
+from clientmgr.broker.gateway.callers import tenants_of
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.leases import AckId, LeasedMessage, Leases
@@ -67,13 +68,26 @@ class Delivery:
         self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
     ) -> list[LeasedMessage]:
         attempt_limit = await self._dead_letters.forward(subscription)
-        return await self._leases.claim(
+        messages = await self._leases.claim(
             subscription,
             wanted=min(wanted, MAX_RESPONSE_MESSAGES),
             max_bytes=min(max_bytes, MAX_RESPONSE_BYTES),
             lease_time=lease_time,
             attempt_limit=attempt_limit,
         )
+        return messages if subscription.tenants is None else await self._of_its_customers(subscription, messages)
+
+    async def _of_its_customers(
+        self, subscription: SubscriptionRow, messages: list[LeasedMessage]
+    ) -> list[LeasedMessage]:
+        """The database went by the ordering key. What names another customer in its JSON is passed over."""
+        own = {*(subscription.tenants or ())}
+        foreign = [m for m in messages if not tenants_of(m.ordering_key, m.data) <= own]
+        if not foreign:
+            return messages
+        await self._leases.acknowledge(subscription.name, [message.ack_id for message in foreign])
+        passed_over = {message.ack_id for message in foreign}
+        return [message for message in messages if message.ack_id not in passed_over]
 
     async def _give_back(self, subscription: SubscriptionRow, claiming: asyncio.Task[list[LeasedMessage]]) -> None:
         with contextlib.suppress(Exception):  # a claim that failed has nothing to give back

@@ -21,6 +21,15 @@ class Names:
         project, short = topic_parts(topic)
         return short if project == self.own_project else topic
 
+    def short(self, name: str) -> str:
+        """What rights go by: the id of a topic or subscription of our own project, else the whole name."""
+        prefix, _, short = name.rpartition("/")
+        return short if prefix in self._own else name
+
+    @property
+    def _own(self) -> tuple[str, str]:
+        return f"projects/{self.own_project}/topics", f"projects/{self.own_project}/subscriptions"
+
     def topic_of_log(self, log_topic: str) -> str | None:
         """The API's name for a topic of the log. None: Pub/Sub does not allow its name."""
         name = log_topic if log_topic.startswith("projects/") else f"projects/{self.own_project}/topics/{log_topic}"

@@ -1,6 +1,6 @@
 """Publishing through the gateway: messages are checked against Google's limits and appended in shared commits."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from psycopg.rows import tuple_row
 
@@ -21,6 +21,7 @@ from clientmgr.broker.interface import (
 from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.publish import append_transactions
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
+from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
 
 QUERIES = named_queries("gateway/queries/topics.sql")
 MAX_MESSAGES = 1000
@@ -69,18 +70,18 @@ class Publishing:
         return ranges
 
 
-def messages_of(request: Proto) -> list[Message]:
-    """The request's messages, each within Google's limits."""
+def messages_of(request: Proto, stamp: Mapping[str, str]) -> list[Message]:
+    """The request's messages, each within Google's limits, with the attributes of `stamp` in addition."""
     if not request.messages:
         raise invalid("The value for message_count is too small. You passed 0 in the request, but the minimum is 1.")
     if len(request.messages) > MAX_MESSAGES:
         raise invalid(f"The value for message_count is too large. The maximum is {MAX_MESSAGES}.")
     if request.ByteSize() > MAX_REQUEST_BYTES:
         raise invalid(f"The request is too large: {request.ByteSize()} bytes, {MAX_REQUEST_BYTES} allowed.")
-    return [_message(proto) for proto in request.messages]
+    return [_message(proto, stamp) for proto in request.messages]
 
 
-def _message(proto: Proto) -> Message:
+def _message(proto: Proto, stamp: Mapping[str, str]) -> Message:
     attributes = dict(proto.attributes)
     if not proto.data and not attributes:
         raise invalid("Some of the messages are empty: each needs data or at least one attribute.")
@@ -93,10 +94,13 @@ def _message(proto: Proto) -> Message:
             raise invalid(f"Attribute names must not begin with goog: {name[:60]!r}.")
         if name == ERASED_ATTRIBUTE:
             raise invalid(f"Attribute {name} is set by us alone, on messages that were erased.")
+        if name == PUBLISHER_ATTRIBUTE:
+            raise invalid(f"Attribute {name} is set by the gateway alone, which knows who publishes.")
         if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES or "\0" in value:
             raise invalid(f"Attribute {name!r} has more than {MAX_ATTRIBUTE_VALUE_BYTES} bytes, or a NUL.")
     if len(proto.ordering_key.encode()) > MAX_ORDERING_KEY_BYTES or "\0" in proto.ordering_key:
         raise invalid(f"An ordering key has at most {MAX_ORDERING_KEY_BYTES} bytes without NUL.")
     # What our own transport carries as an attribute is a column of the log: workers on either transport see the same.
     key = attributes.pop(KEY_ATTRIBUTE, "")
+    attributes.update(stamp)
     return Message(bytes(proto.data), proto.ordering_key, key, attributes)

@@ -65,5 +65,17 @@ def already_exists(name: str) -> Refusal:
     )
 
 
+def unauthenticated(message: str) -> Refusal:
+    return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)
+
+
+def denied(identity: str, right: str, resource: str) -> Refusal:
+    return Refusal(grpc.StatusCode.PERMISSION_DENIED, f"{identity} lacks the right: {right} does not cover {resource}.")
+
+
+def exhausted(message: str) -> Refusal:
+    return Refusal(grpc.StatusCode.RESOURCE_EXHAUSTED, message)
+
+
 def unimplemented(what: str) -> Refusal:
     return Refusal(grpc.StatusCode.UNIMPLEMENTED, f"{what} is not supported by this Pub/Sub gateway.")

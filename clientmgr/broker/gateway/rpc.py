@@ -1,21 +1,43 @@
-"""How calls reach the services: names, message types, and errors turned into statuses."""
+"""How calls reach the services: who calls, names, message types, and errors turned into statuses.
 
+To gRPC every call here is a stream of requests. Only then does our code run before the body is taken, and can refuse a
+stranger, or let a caller wait, while the body is still the client's. On the wire a stream of one is a unary call.
+"""
+
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import grpc
+from google.protobuf.message import DecodeError
 
 from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway import protos
+from clientmgr.broker.gateway.admission import Admission
+from clientmgr.broker.gateway.callers import Access, Caller
 from clientmgr.broker.gateway.protos import Proto
-from clientmgr.broker.gateway.refusals import Refusal, unimplemented
+from clientmgr.broker.gateway.refusals import Refusal, invalid, unimplemented
 
 log = get_logger(__name__)
 
-UnaryCall = Callable[[Proto, Any], Awaitable[Proto]]
-StreamCall = Callable[[AsyncIterator[Proto], Any], Awaitable[None]]
+# A publish request may have 10 MB of messages and their attributes. One that is a little larger is refused in words;
+# of one that is larger than this gRPC takes nothing.
+MAX_BODY_BYTES = 10_400_000
+BODY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What a service knows of a call besides its request."""
+
+    context: Any
+    caller: Caller
+
+
+UnaryCall = Callable[[Proto, Call], Awaitable[Proto]]
+StreamCall = Callable[[AsyncIterator[Proto], Call], Awaitable[None]]
 
 # Request and response of each call that we know, by its full name.
 _TYPES: Mapping[str, tuple[Proto, Proto]] = {
@@ -52,60 +74,87 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no type
     unary: Mapping[str, UnaryCall]
     """By full name, as in `_TYPES`."""
     streaming_pull: StreamCall
+    access: Access
+    admission: Admission
 
     def service(self, handler_call_details: Any) -> Any:
         name = handler_call_details.method.lstrip("/")
         if name == STREAMING_PULL:
             return grpc.stream_stream_rpc_method_handler(
-                _stream_handler(self.streaming_pull),
+                self._stream_handler(),
                 request_deserializer=protos.StreamingPullRequest.FromString,
                 response_serializer=protos.StreamingPullResponse.SerializeToString,
             )
         call = self.unary.get(name)
         if call is None:
-            return grpc.unary_unary_rpc_method_handler(_refusing_handler(name))
+            return grpc.stream_unary_rpc_method_handler(_refusing_handler(name))
         request_type, response_type = _TYPES[name]
-        return grpc.unary_unary_rpc_method_handler(
-            _unary_handler(name, call),
-            request_deserializer=request_type.FromString,
-            response_serializer=response_type.SerializeToString,
+        return grpc.stream_unary_rpc_method_handler(
+            self._unary_handler(name, call, request_type), response_serializer=response_type.SerializeToString
         )
 
+    def _unary_handler(self, name: str, call: UnaryCall, request_type: Proto) -> Any:
+        async def handle(_bodies: AsyncIterator[bytes], context: Any) -> Proto:
+            try:
+                return await self._answer(context, call, request_type)
+            except Exception as error:  # noqa: BLE001  every error becomes a status
+                status = _status(error, name)
+            # Out here: gRPC keeps what abort raises in a circle, and with it all that the error's frames hold.
+            await context.abort(*status)
 
-def _unary_handler(name: str, call: UnaryCall) -> UnaryCall:
-    async def handle(request: Proto, context: Any) -> Proto:
-        try:
-            return await call(request, context)
-        except Exception as error:  # noqa: BLE001  every error becomes a status
-            await _abort(context, error, name)
+        return handle
+
+    async def _answer(self, context: Any, call: UnaryCall, request_type: Proto) -> Proto:
+        caller = self.access.caller(context)
+        async with self.admission.place(caller.client, MAX_BODY_BYTES) as place:
+            body = await _body(context)
+            place.shrink(len(body))
+            try:
+                request = request_type.FromString(body)
+            except DecodeError:
+                raise invalid(f"The request is no {request_type.DESCRIPTOR.full_name}.") from None
+            del body
+            return await call(request, Call(context, caller))
+
+    def _stream_handler(self) -> Any:
+        async def handle(requests: AsyncIterator[Proto], context: Any) -> None:
+            try:
+                await self.streaming_pull(requests, Call(context, self.access.caller(context)))
+            except Exception as error:  # noqa: BLE001  every error becomes a status
+                status = _status(error, STREAMING_PULL)
+            else:
+                return
+            await context.abort(*status)
+
+        return handle
+
+
+async def _body(context: Any) -> bytes:
+    """Read past the iterator, which would keep the body. Nobody keeps its place without sending anything."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            body = await context.read()
+    except TimeoutError:
+        raise Refusal(grpc.StatusCode.DEADLINE_EXCEEDED, f"The request did not arrive within {BODY_S:g} s.") from None
+    if body is grpc.aio.EOF:
+        raise invalid("The call has no request.")
+    return bytes(body)
+
+
+def _refusing_handler(name: str) -> Any:
+    async def handle(_bodies: AsyncIterator[bytes], context: Any) -> Proto:
+        await context.abort(*_status(unimplemented(name), name))
 
     return handle
 
 
-def _stream_handler(call: StreamCall) -> StreamCall:
-    async def handle(requests: AsyncIterator[Proto], context: Any) -> None:
-        try:
-            await call(requests, context)
-        except Exception as error:  # noqa: BLE001  every error becomes a status
-            await _abort(context, error, STREAMING_PULL)
-
-    return handle
-
-
-def _refusing_handler(name: str) -> UnaryCall:
-    async def handle(_request: bytes, context: Any) -> Proto:
-        await _abort(context, unimplemented(name), name)
-
-    return handle
-
-
-async def _abort(context: Any, error: Exception, name: str) -> None:
+def _status(error: Exception, name: str) -> tuple[grpc.StatusCode, str, tuple[tuple[str, bytes], ...]]:
+    """What `abort` takes."""
     if isinstance(error, Refusal):
-        await context.abort(error.code, error.message, error.trailing_metadata())
-    elif is_transient(error):
+        return error.code, error.message, error.trailing_metadata()
+    if is_transient(error):
         # The clients retry by themselves until the database is back.
         log.warning("the database does not answer", call=name, error=str(error))
-        await context.abort(grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}")
-    else:
-        log.error("call failed", call=name, exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "The gateway failed; its log says why.")
+        return grpc.StatusCode.UNAVAILABLE, f"The gateway's database does not answer: {error}", ()
+    log.error("call failed", call=name, exc_info=error)
+    return grpc.StatusCode.INTERNAL, "The gateway failed; its log says why.", ()

@@ -11,6 +11,8 @@ from clientmgr.base.database import Database
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.broker.gateway import protection
+from clientmgr.broker.gateway.admission import Admission
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
 from clientmgr.broker.gateway.leases import Leases
@@ -19,7 +21,7 @@ from clientmgr.broker.gateway.names import Names
 from clientmgr.broker.gateway.pool import gateway_pool
 from clientmgr.broker.gateway.publisher_service import PublisherService
 from clientmgr.broker.gateway.publishing import Publishing
-from clientmgr.broker.gateway.rpc import Calls, UnaryCall
+from clientmgr.broker.gateway.rpc import MAX_BODY_BYTES, Calls, UnaryCall
 from clientmgr.broker.gateway.streams import Streams
 from clientmgr.broker.gateway.subscriber import MessageCalls
 from clientmgr.broker.gateway.subscriptions import Subscriptions
@@ -28,9 +30,12 @@ from clientmgr.broker.gateway.wakeups import Wakeups
 log = get_logger(__name__)
 
 _OPTIONS = (
-    # A publish request may have 10 MB of messages and their attributes.
-    ("grpc.max_receive_message_length", 32 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MAX_BODY_BYTES),
     ("grpc.max_send_message_length", 32 * 1024 * 1024),
+    # What a client may send before its call is admitted: this much a call, and this many calls a connection.
+    ("grpc.http2.lookahead_bytes", 65_536),
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.max_concurrent_streams", 200),
     # Two gateways on one port would each get some of the calls, unnoticed.
     ("grpc.so_reuseport", 0),
     # Don't cut off clients that ping more often than gRPC likes: Google's do.
@@ -59,17 +64,20 @@ class Gateway:
 
     def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
+        names = Names(settings.pubsub_project)
+        self._credentials = protection.server_credentials(settings)
+        self._access = protection.access(settings, names)
+        self._admission = Admission(settings.pubsub_gateway_max_bytes, settings.pubsub_gateway_max_client_bytes)
         self._stop = asyncio.Event()
         self._pool = gateway_pool(database)
-        names = Names(settings.pubsub_project)
         self._wakeups = Wakeups(database, self._pool, settings.broker_wait_period_ms / 1000)
-        self._subscriptions = Subscriptions(self._pool, names, self._wakeups)
+        self._subscriptions = Subscriptions(self._pool, names, self._wakeups, settings.pubsub_gateway_max_subscriptions)
         self._dead_letters = DeadLetters(self._pool, names, self._wakeups)
         self._leases = Leases(self._pool, self._wakeups)
         self._delivery = Delivery(self._leases, self._dead_letters)
         self._publishing = Publishing(self._pool, names, self._wakeups, settings.broker_publish_timeout_ms)
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
-        self._publisher = PublisherService(self._pool, names, self._publishing, settings.broker_total_partitions)
+        self._publisher = PublisherService(self._pool, names, self._publishing, settings)
         self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
         self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters)
         self._server: Any = None
@@ -94,10 +102,14 @@ class Gateway:
     async def __aenter__(self) -> Self:
         await self._pool.open()
         self._server = grpc.aio.server(options=_OPTIONS)
-        self._server.add_generic_rpc_handlers((Calls(self._unary_calls(), self._streams.streaming_pull),))
+        calls = Calls(self._unary_calls(), self._streams.streaming_pull, self._access, self._admission)
+        self._server.add_generic_rpc_handlers((calls,))
         wanted = f"{self._settings.pubsub_gateway_host}:{self._settings.pubsub_gateway_port}"
         try:
-            self.port = self._server.add_insecure_port(wanted)
+            if self._credentials is None:
+                self.port = self._server.add_insecure_port(wanted)
+            else:
+                self.port = self._server.add_secure_port(wanted, self._credentials)
         except RuntimeError:
             await self._pool.close()
             raise SettingsError(

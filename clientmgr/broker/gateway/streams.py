@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from typing import Any
 
 import grpc
 
@@ -12,13 +11,16 @@ from clientmgr.base.errors import first_of
 from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, MIN_ACK_DEADLINE_S, SubscriptionRow
 from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
 from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
+from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Proto, StreamingPullResponse
 from clientmgr.broker.gateway.refusals import Refusal, invalid
+from clientmgr.broker.gateway.rpc import Call
 from clientmgr.broker.gateway.signals import Signal, wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 REFRESH_S = 1.0
+LOOK_AT_RIGHTS_S = 1.0
 # From this version on, a client considers a stream dead that does not answer its empty requests.
 KEEP_ALIVE_PROTOCOL_VERSION = 1
 FIRST_REQUEST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
@@ -82,19 +84,21 @@ class Streams:
         self.stop = stop
         self._holders: dict[AckId, Outstanding] = {}
 
-    async def streaming_pull(self, requests: AsyncIterator[Proto], context: Any) -> None:
+    async def streaming_pull(self, requests: AsyncIterator[Proto], call: Call) -> None:
         """Serve one stream until either side ends it. Its leases are released at once, however it ends."""
         first = await anext(requests, None)
         if first is None:
             return
+        call.caller.ensure_may_settle(check_subscription(first.subscription))
         if not MIN_ACK_DEADLINE_S <= first.stream_ack_deadline_seconds <= MAX_ACK_DEADLINE_S:
             raise invalid(
                 f"Invalid stream_ack_deadline_seconds: {first.stream_ack_deadline_seconds} given, "
                 f"{MIN_ACK_DEADLINE_S} to {MAX_ACK_DEADLINE_S} allowed."
             )
         subscription = await self.subscriptions.find(first.subscription)
+        call.caller.ensure_may_read(subscription)
         outstanding = Outstanding(self._holders, first.max_outstanding_messages, first.max_outstanding_bytes)
-        stream = _Stream(self, subscription, outstanding, context, first.stream_ack_deadline_seconds)
+        stream = _Stream(self, subscription, outstanding, call, first.stream_ack_deadline_seconds)
         try:
             await stream.run(first, requests)
         finally:
@@ -123,12 +127,13 @@ class _Stream:
     """One stream: reads requests and sends messages, side by side."""
 
     def __init__(
-        self, streams: Streams, subscription: SubscriptionRow, outstanding: Outstanding, context: Any, deadline_s: int
+        self, streams: Streams, subscription: SubscriptionRow, outstanding: Outstanding, call: Call, deadline_s: int
     ) -> None:
         self._streams = streams
         self._subscription = subscription
         self._outstanding = outstanding
-        self._context = context
+        self._context = call.context
+        self._caller = call.caller
         self._lease_time = timedelta(seconds=deadline_s)
         self._refreshed_at = time.monotonic()
         self._client_done = asyncio.Event()
@@ -138,11 +143,20 @@ class _Stream:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._read(first, requests))
-                tasks.create_task(self._send())
+                sending = tasks.create_task(self._send())
+                watching = tasks.create_task(self._watch_rights())
+                await sending
+                watching.cancel()
         except BaseExceptionGroup as group:
             # The client can be given only one error.
             refusals = group.subgroup(Refusal)
             raise first_of(refusals or group) from None
+
+    async def _watch_rights(self) -> None:
+        """A stream may be open for weeks: it ends when its caller's rights do, also while it waits."""
+        while True:
+            await asyncio.sleep(LOOK_AT_RIGHTS_S)
+            self._caller.ensure_may_read(self._subscription)
 
     async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
         await self._apply(first)
@@ -161,6 +175,7 @@ class _Stream:
         if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
             raise invalid("There must be as many modify_deadline_seconds as modify_deadline_ack_ids.")
         name = self._subscription.name
+        self._caller.ensure_may_settle(name)
         acks = [AckId.parse(text) for text in request.ack_ids]
         deadlines = [
             Deadline(AckId.parse(text), checked_deadline(seconds))
@@ -192,6 +207,7 @@ class _Stream:
             news, room = signal.event, outstanding.room.event
             await self._refresh()
             if outstanding.free_messages > 0 and outstanding.free_bytes > 0:
+                self._caller.ensure_may_read(self._subscription)
                 messages = await streams.delivery.take(
                     self._subscription, outstanding.free_messages, outstanding.free_bytes, self._lease_time
                 )

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import grpc
 
@@ -12,6 +11,7 @@ from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Empty, Proto, PullResponse
 from clientmgr.broker.gateway.refusals import Refusal, invalid
+from clientmgr.broker.gateway.rpc import Call
 from clientmgr.broker.gateway.signals import wait_any
 from clientmgr.broker.gateway.streams import Streams, checked_deadline
 from clientmgr.broker.gateway.subscriptions import Subscriptions
@@ -41,33 +41,36 @@ class MessageCalls:
         self._wakeups = wakeups
         self._stop = stop
 
-    async def pull(self, request: Proto, context: Any) -> Proto:
+    async def pull(self, request: Proto, call: Call) -> Proto:
         if request.max_messages <= 0:
             raise invalid(f"Invalid max_messages: {request.max_messages} given, at least 1 needed.")
+        call.caller.ensure_may_settle(check_subscription(request.subscription))
         subscription = await self._subscriptions.find(request.subscription)
         signal = self._wakeups.signal(subscription.id, subscription.topic_id)
         clock = asyncio.get_running_loop().time
-        remaining = context.time_remaining()
+        remaining = call.context.time_remaining()
         wait_s = MAX_WAIT_S if remaining is None else min(MAX_WAIT_S, remaining - DEADLINE_MARGIN_S)
         give_up_at = clock() + (0 if request.return_immediately else wait_s)
         while True:
             news = signal.event
+            # Each time anew: its rights may have been taken away while it waited.
+            call.caller.ensure_may_read(subscription)
             messages = await self._delivery.take(subscription, request.max_messages, MAX_RESPONSE_BYTES)
             if messages or clock() >= give_up_at or self._stop.is_set():
                 return self._response(subscription, messages)
             self._wakeups.look_now()
             await wait_any(give_up_at - clock(), news, self._stop)
 
-    async def acknowledge(self, request: Proto, _context: Any) -> Proto:
-        name = check_subscription(request.subscription)
+    async def acknowledge(self, request: Proto, call: Call) -> Proto:
+        name = await self._checked(request.subscription, call)
         ack_ids = [AckId.parse(text) for text in request.ack_ids]
         if not ack_ids:
             raise invalid("No ack ids specified.")
         _raise_failures(request.ack_ids, await self._streams.acknowledge(name, ack_ids))
         return Empty()
 
-    async def modify_ack_deadline(self, request: Proto, _context: Any) -> Proto:
-        name = check_subscription(request.subscription)
+    async def modify_ack_deadline(self, request: Proto, call: Call) -> Proto:
+        name = await self._checked(request.subscription, call)
         seconds = checked_deadline(request.ack_deadline_seconds)
         deadlines = [Deadline(AckId.parse(text), seconds) for text in request.ack_ids]
         if not deadlines:
@@ -76,6 +79,14 @@ class MessageCalls:
         if not all(results) and (await self._subscriptions.find(name)).exactly_once:
             _raise_failures(request.ack_ids, results)
         return Empty()
+
+    async def _checked(self, name: str, call: Call) -> str:
+        """The subscription's name, if the caller may acknowledge there."""
+        call.caller.ensure_may_settle(check_subscription(name))
+        if call.caller.is_limited:
+            # Where nothing is exactly once, any acknowledgement of a message counts.
+            call.caller.ensure_may_read(await self._subscriptions.find(name))
+        return name
 
     def _response(self, subscription: SubscriptionRow, messages: Sequence[LeasedMessage]) -> Proto:
         return PullResponse(received_messages=[received_message(subscription, message) for message in messages])

@@ -1,18 +1,24 @@
 -- Subscriptions of the gateway.
 
 -- name: find
-SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts
+SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants
 FROM clientmgr.gateway_subscriptions WHERE name = %(name)s;
+
+-- name: made_by
+-- Locked against another that the same caller makes at this moment.
+SELECT count(s.id)
+FROM (SELECT pg_advisory_xact_lock(hashtextextended('gateway subscriptions of ' || %(made_by)s, 0))) AS alone
+LEFT JOIN clientmgr.gateway_subscriptions AS s ON s.made_by = %(made_by)s;
 
 -- name: create
 WITH made AS (
     INSERT INTO clientmgr.gateway_subscriptions (
         name, topic, topic_id, config, filter, ordered, exactly_once, ack_deadline, minimum_backoff, maximum_backoff,
-        dead_letter_topic, max_delivery_attempts, retention, retain_acked
+        dead_letter_topic, max_delivery_attempts, retention, retain_acked, made_by, tenants
     ) VALUES (
         %(name)s, %(topic)s, %(topic_id)s, %(config)s, %(filter)s::jsonpath, %(ordered)s, %(exactly_once)s,
         %(ack_deadline)s, %(minimum_backoff)s, %(maximum_backoff)s, %(dead_letter_topic)s,
-        %(max_delivery_attempts)s, %(retention)s, %(retain_acked)s
+        %(max_delivery_attempts)s, %(retention)s, %(retain_acked)s, %(made_by)s, %(tenants)s
     )
     ON CONFLICT (name) DO NOTHING RETURNING id
 )
@@ -42,7 +48,7 @@ WHERE name = %(name)s;
 SELECT id FROM clientmgr.gateway_lock(%(name)s);
 
 -- name: list
-SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts
+SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants
 FROM clientmgr.gateway_subscriptions
 WHERE starts_with(name, %(prefix)s) AND name > %(after)s ORDER BY name LIMIT %(limit)s;
 

@@ -5,18 +5,24 @@ SELECT c.id, t.config
 FROM clientmgr.log_counter AS c LEFT JOIN clientmgr.gateway_topics AS t ON t.topic_id = c.id
 WHERE c.topic = %(log_topic)s AND t.deleted_at IS NULL;
 
+-- name: made_by
+-- Locked against another that the same caller makes at this moment.
+SELECT count(t.topic_id)
+FROM (SELECT pg_advisory_xact_lock(hashtextextended('gateway topics of ' || %(made_by)s, 0))) AS alone
+LEFT JOIN clientmgr.gateway_topics AS t ON t.made_by = %(made_by)s AND t.deleted_at IS NULL;
+
 -- name: add_to_log
 INSERT INTO clientmgr.log_counter (topic, total_partitions) VALUES (%(log_topic)s, %(total_partitions)s)
 ON CONFLICT (topic) DO NOTHING RETURNING id;
 
 -- name: describe
-INSERT INTO clientmgr.gateway_topics (topic_id, name, config, retention)
-VALUES (%(topic_id)s, %(name)s, %(config)s, %(retention)s)
+INSERT INTO clientmgr.gateway_topics (topic_id, name, config, retention, made_by)
+VALUES (%(topic_id)s, %(name)s, %(config)s, %(retention)s, %(made_by)s)
 ON CONFLICT (topic_id) DO UPDATE SET config = excluded.config, retention = excluded.retention, deleted_at = NULL;
 
 -- name: revive
 -- Of two who create it at once, the second waits here and then finds that it exists.
-UPDATE clientmgr.gateway_topics AS t SET config = %(config)s, retention = %(retention)s, deleted_at = NULL
+UPDATE clientmgr.gateway_topics AS t SET config = %(config)s, retention = %(retention)s, deleted_at = NULL, made_by = %(made_by)s
 FROM clientmgr.log_counter AS c
 WHERE c.topic = %(log_topic)s AND t.topic_id = c.id AND t.deleted_at IS NOT NULL
 RETURNING t.topic_id;
