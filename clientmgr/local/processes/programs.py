@@ -11,7 +11,12 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
-from clientmgr.local.processes.supervisor import Program, forward_console_line, forward_line
+from clientmgr.local.processes.supervisor import (
+    Program,
+    forward_console_line,
+    forward_line,
+    forward_record_or_console_line,
+)
 from clientmgr.operations.dagster_addresses import DAGSTER_SCHEMA, dagster_database_url
 
 ROLLBACK_S = 3.0
@@ -60,25 +65,28 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
-    """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    """Dagster's daemon and its UI behind our guard, on PostgreSQL storage, with a home below our data folder."""
     daemon, webserver = daemons.DAGSTER
     complete_environment = dagster_environment(settings, environment)
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
     log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
-    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
     return [
         Program(
-            name,
-            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
+            daemon.name,
+            [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace, *log_options],
             complete_environment,
             grace_seconds=settings.shutdown_timeout_s,
-        )
-        for name, module, arguments in [
-            (daemon.name, "dagster._daemon", ["run"]),
-            (webserver.name, "dagster_webserver", webserver_options),
-        ]
+        ),
+        Program(
+            webserver.name,
+            [sys.executable, "-m", "clientmgr_dashboard.dagster_ui", workspace],
+            complete_environment,
+            grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
+            # Its code server's lines come with its own, as JSON in any case.
+            forward=forward_line if environment.get("LOG_FORMAT") == "json" else forward_record_or_console_line,
+        ),
     ]
 
 
