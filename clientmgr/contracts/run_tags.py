@@ -1,4 +1,4 @@
-"""Tags on Dagster's runs that say who is behind them. The audit log's actors come from them: no request may set them."""
+"""Tags on Dagster's runs that say who is behind them. The audit log's actors come from them; no request sets them."""
 
 from typing import Final
 

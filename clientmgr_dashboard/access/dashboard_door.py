@@ -20,15 +20,17 @@ OPEN_TO_ALL: Final = ("/sign-in", "/static/", "/healthz")
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    "form-action %s; base-uri 'none'; frame-ancestors 'none'"
 )
 
 Refuse = Callable[[Request, int, str], Response]
 """Makes the answer to a request that is refused: a page or a problem document."""
 
 
-def content_security_policy(*, frames_from: str = "") -> str:
-    return f"{_POLICY}; frame-src {frames_from}" if frames_from else _POLICY
+def content_security_policy(*, frames_from: str = "", forms_lead_to: str = "") -> str:
+    """`forms_lead_to`: an origin that the answer to a form may send the browser to."""
+    policy = _POLICY % " ".join(filter(None, ["'self'", forms_lead_to]))
+    return f"{policy}; frame-src {frames_from}" if frames_from else policy
 
 
 class DashboardDoor(Door):

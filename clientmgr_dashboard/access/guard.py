@@ -132,7 +132,7 @@ class Guard:
         return None
 
     def _is_own_host(self, headers: Headers) -> bool:
-        """Where people sign in, a page whose name points here (DNS rebinding) has no cookie; elsewhere only this helps."""
+        """Where people sign in, a page whose name points here (DNS rebinding) has no cookie. Elsewhere, this helps."""
         return self._authenticator.sign_in_needed or headers.get("host", "").lower() in self._door.hosts
 
     def is_same_origin(self, headers: Headers) -> bool:

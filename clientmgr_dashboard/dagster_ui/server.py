@@ -71,7 +71,7 @@ def _warn_of_different_names(settings: Settings) -> None:
     names = {urlsplit(url).hostname for url in (settings.dashboard_url, settings.dagster_url) if url}
     if settings.dashboard_users_file and len(names) > 1:
         log.warning(
-            "DASHBOARD_URL and DAGSTER_URL have different host names: browsers keep the dashboard's session from Dagster",
+            "DASHBOARD_URL and DAGSTER_URL differ in host name: browsers keep the dashboard's session from Dagster",
             dashboard_url=settings.dashboard_url,
             dagster_url=settings.dagster_url,
         )
