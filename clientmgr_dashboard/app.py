@@ -19,7 +19,8 @@ from clientmgr.base.database import Database
 from clientmgr.base.metrics_server import PLAIN_TEXT
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.authentication import Authenticator
-from clientmgr_dashboard.access.guard import API, Guard
+from clientmgr_dashboard.access.dashboard_door import API, DashboardDoor
+from clientmgr_dashboard.access.guard import Guard
 from clientmgr_dashboard.api.endpoints import api_routes
 from clientmgr_dashboard.context import Context, opened_context
 from clientmgr_dashboard.metrics import Measured
@@ -73,8 +74,8 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
         *api_routes([operation for page in pages for operation in page.operations], context, authenticator),
     ]
     app = Starlette(routes=routes, exception_handlers={404: unknown, 405: wrong_method}, lifespan=lifespan)
-    guard = Guard(app, settings=settings, port=port, authenticator=authenticator, refuse=refuse)
-    return Measured(guard, routes)
+    door = DashboardDoor(settings, port, authenticator, refuse)
+    return Measured(Guard(app, door=door, authenticator=authenticator), routes)
 
 
 def _is_api(request: Request) -> bool:

@@ -1,4 +1,7 @@
-"""The dashboard as a process: the listener, the web server on it, started and stopped in order."""
+"""The dashboard as a process: the listener, the web server on it, started and stopped in order.
+
+Dagster's UI (dagster_ui/) is served the same way.
+"""
 
 import asyncio
 import contextlib
@@ -6,10 +9,12 @@ import os
 import socket
 import ssl
 from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.errors import ClientManagerError, SettingsError
@@ -46,6 +51,21 @@ class _Server(uvicorn.Server):
         yield
 
 
+@dataclass(frozen=True)
+class Service:
+    """An application and where it is served. Its certificate is the dashboard's."""
+
+    name: str
+    host_setting: str
+    port_setting: str
+    url_setting: str
+    application: Callable[[Settings, int], ASGIApp]
+    """For the settings and the port that it is served on."""
+
+
+DASHBOARD = Service(NAME, "DASHBOARD_HOST", "DASHBOARD_PORT", "DASHBOARD_URL", dashboard)
+
+
 def run_dashboard(settings: Settings) -> int:
     """Run the dashboard as a process of its own."""
     ensure_not_open_to_others(settings)
@@ -63,15 +83,24 @@ async def serve_until_stopped(
 ) -> None:
     """Serve until `stop` is set; requests that have begun are answered. `on_ready` gets the port."""
     ensure_not_open_to_others(settings)
+    await serve(DASHBOARD, settings, stop, on_ready)
+
+
+async def serve(
+    service: Service, settings: Settings, stop: asyncio.Event, on_ready: Callable[[int], None] = lambda _: None
+) -> None:
+    """Serve an application until `stop` is set. Whether others may reach it, the caller has checked."""
+    host: str = getattr(settings, service.host_setting.lower())
+    wanted_port: int = getattr(settings, service.port_setting.lower())
     has_tls = bool(settings.dashboard_tls_certificate)
-    if not has_tls and not is_loopback(settings.dashboard_host):
-        log.warning("the dashboard speaks plain HTTP: put a proxy with TLS in front, browsers keep no session without")
+    if not has_tls and not is_loopback(host):
+        log.warning("plain HTTP: put a proxy with TLS in front, browsers keep no session without", daemon=service.name)
     _ensure_usable_certificate(settings)
-    names = "DASHBOARD_HOST, DASHBOARD_PORT"
-    with listening(settings.dashboard_host, settings.dashboard_port, settings=names, backlog=BACKLOG) as listener:
+    names = f"{service.host_setting}, {service.port_setting}"
+    with listening(host, wanted_port, settings=names, backlog=BACKLOG) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
-            dashboard(settings, port),
+            service.application(settings, port),
             log_config=None,
             log_level="warning",  # we log start and stop ourselves
             access_log=False,
@@ -86,15 +115,15 @@ async def serve_until_stopped(
         serving = asyncio.create_task(server.serve(sockets=[listener]))
         try:
             if not await _first(server.ready.wait(), serving):
-                raise ClientManagerError("the dashboard could not be started; the log says why")
-            url = service_url(settings.dashboard_url, settings.dashboard_host, port, tls=has_tls)
-            log.info("daemon started", daemon=NAME, url=url)
+                raise ClientManagerError(f"{service.name} could not be started; the log says why")
+            url = service_url(getattr(settings, service.url_setting.lower()), host, port, tls=has_tls)
+            log.info("daemon started", daemon=service.name, url=url)
             on_ready(port)
             await _first(stop.wait(), serving)
         finally:
             server.should_exit = True
             await serving
-    log.info("daemon stopped", daemon=NAME)
+    log.info("daemon stopped", daemon=service.name)
 
 
 async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -> bool:

@@ -11,13 +11,15 @@ from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import dagster_environment, dagster_programs
 from clientmgr.operations.dagster_addresses import ensure_dagster_login
+from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 
 app = typer.Typer(help="Dagster's webserver and daemon in the foreground, each by itself.", no_args_is_help=True)
 
 
 @app.command("webserver")
 def run_webserver() -> None:
-    """Run Dagster's UI on DAGSTER_HOST:DAGSTER_PORT. It has no sign-in of its own."""
+    """Run Dagster's UI on DAGSTER_HOST:DAGSTER_PORT, with the dashboard's users and sessions."""
+    ensure_dagster_is_not_open_to_others(load_settings())
     _become("dagster-webserver")
 
 

@@ -24,7 +24,7 @@ from clientmgr.local.demo.scenario import (
 )
 from clientmgr.local.processes.system import run_system, stop_on_signals
 from clientmgr.operations.dagster_addresses import ui_url
-from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
+from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others, ensure_not_open_to_others
 
 
 def register(app: typer.Typer) -> None:
@@ -67,8 +67,9 @@ def demo() -> None:
 def _settings() -> Settings:
     settings = load_settings()
     configure_logging(settings)
-    # Before anything is started: the dashboard by itself would be started again and again.
+    # Before anything is started: each of them by itself would be started again and again.
     ensure_not_open_to_others(settings)
+    ensure_dagster_is_not_open_to_others(settings)
     if logs_as_json(settings, sys.stderr):
         log_failures()
     return settings

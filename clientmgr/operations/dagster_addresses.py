@@ -1,9 +1,11 @@
 """Where Dagster is: its UI, and its own tables in PostgreSQL."""
 
+import ssl
 from urllib.parse import quote
 
 from clientmgr.base.connection_rights import connect_checked
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.listening import in_url
 from clientmgr.base.logins import DAGSTER, DAGSTER_SCHEMA
 from clientmgr.base.settings import Settings
 
@@ -25,4 +27,15 @@ def ensure_dagster_login(settings: Settings) -> None:
 
 
 def ui_url(settings: Settings) -> str:
-    return f"http://{settings.dagster_host}:{settings.dagster_port}"
+    scheme = "https" if settings.dashboard_tls_certificate else "http"
+    return f"{scheme}://{in_url(settings.dagster_host)}:{settings.dagster_port}"
+
+
+def trusting_own_certificate(settings: Settings) -> ssl.SSLContext | None:
+    """For our own calls of the UI where it has the dashboard's certificate: that one counts, whatever names it has."""
+    if not settings.dashboard_tls_certificate:
+        return None
+    context = ssl.create_default_context(cafile=settings.dashboard_tls_certificate)
+    context.check_hostname = False
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    return context

@@ -14,11 +14,30 @@ def service_url(configured: str, host: str, port: int, *, tls: bool = False) -> 
     return configured or f"{'https' if tls else 'http'}://{in_url(reachable)}:{port}"
 
 
-def own_hosts(settings: Settings, port: int) -> frozenset[str]:
+def own_hosts(host: str, port: int, url: str) -> frozenset[str]:
     """What a request's Host may be where nobody signs in: only names of this machine. Otherwise a web page whose name
-    points to 127.0.0.1 (DNS rebinding) could use our pages."""
-    names = LOOPBACK_NAMES | {in_url(settings.dashboard_host)}
+    points to 127.0.0.1 (DNS rebinding) could use our pages. `url`: where browsers see the service, as configured."""
+    names = LOOPBACK_NAMES | {in_url(host)}
     hosts = {f"{name}:{port}" for name in names} | ({*names} if port in (80, 443) else set())
-    if settings.dashboard_url:
-        hosts.add(urlsplit(settings.dashboard_url).netloc)
-    return frozenset(host.lower() for host in hosts)
+    if url:
+        hosts.add(urlsplit(url).netloc)
+    return frozenset(one.lower() for one in hosts)
+
+
+def dashboard_beside(settings: Settings, host: str) -> str:
+    """Where the browser that asked Dagster for `host` finds the dashboard."""
+    return settings.dashboard_url or _beside(settings, host, settings.dashboard_port)
+
+
+def dagster_beside(settings: Settings, host: str) -> str:
+    """Where the browser that asked the dashboard for `host` finds Dagster's UI."""
+    return settings.dagster_url or _beside(settings, host, settings.dagster_port)
+
+
+def _beside(settings: Settings, host: str, port: int) -> str:
+    """Both are asked for under one name: cookies belong to a name and know no ports."""
+    try:
+        name = urlsplit(f"//{host}").hostname or "127.0.0.1"
+    except ValueError:
+        name = "127.0.0.1"
+    return f"{'https' if settings.dashboard_tls_certificate else 'http'}://{in_url(name)}:{port}"

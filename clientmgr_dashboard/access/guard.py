@@ -1,68 +1,55 @@
 """The guard that every request passes first. It finds out whose it is, and whether our own page sent it.
 
-It also tells browsers, on every answer, to load nothing from elsewhere and to run no script but our files.
+One guard, two doors: the dashboard's and Dagster's. What differs between them, each door says.
 """
 
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
-from urllib.parse import parse_qs, quote, urlsplit
+from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.requests import HTTPConnection, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
-from clientmgr.base.settings import Settings
-from clientmgr_dashboard.access.addresses import own_hosts
 from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.door import Door
 
 log = get_logger(__name__)
 
-API: Final = "/api/"
-CSRF_FIELD: Final = "csrf_token"
-CSRF_HEADER: Final = "x-csrf-token"
 MOST_BODY_BYTES: Final = 1024 * 1024
-OPEN_TO_ALL: Final = ("/sign-in", "/static/", "/healthz")
+LOOK_AGAIN_AFTER_S: Final = 5.0
+"""How long an open WebSocket may outlive its session."""
+POLICY_VIOLATION: Final = 1008
 
-_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 _HEADERS: Final = {
     "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-
-Refuse = Callable[[Request, int, str], Response]
-"""Makes the answer to a request that is refused: a page or a problem document."""
-
-
-def content_security_policy(*, frames_from: str = "") -> str:
-    return f"{_POLICY}; frame-src {frames_from}" if frames_from else _POLICY
 
 
 class Guard:
-    """ASGI middleware around the whole application."""
+    """ASGI middleware around a whole application."""
 
-    def __init__(
-        self, app: ASGIApp, *, settings: Settings, port: int, authenticator: Authenticator, refuse: Refuse
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, door: Door, authenticator: Authenticator) -> None:
         self._app = app
+        self._door = door
         self._authenticator = authenticator
-        self._refuse = refuse
-        self._own_hosts = own_hosts(settings, port)
-        self._own_origin = settings.dashboard_url.lower()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] == "websocket":
+            await self._websocket(scope, receive, send)
+        elif scope["type"] == "http":
+            await self._http(scope, receive, send)
+        else:
             await self._app(scope, receive, send)
-            return
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         request = Request(scope, receive)
         visitor: Visitor | None = None
 
@@ -71,13 +58,14 @@ class Guard:
                 self._add_headers(MutableHeaders(scope=message), visitor)
             await send(message)
 
+        refuse = self._door.refuse
         try:
             answer, visitor, body = await self._examine(request)
         except TooManyAttemptsError:
-            answer, body = self._refuse(request, 429, "Too many wrong passwords: try again in a few minutes."), None
+            answer, body = refuse(request, 429, "Too many wrong passwords: try again in a few minutes."), None
         except SettingsError as error:
             log.error("nobody can be let in", error=str(error))
-            answer, body = self._refuse(request, 503, "The users file can't be read; the log says why."), None
+            answer, body = refuse(request, 503, "The users file can't be read; the log says why."), None
         if answer is not None:
             await answer(scope, receive, send_guarded)
             return
@@ -86,67 +74,84 @@ class Guard:
 
     async def _examine(self, request: Request) -> tuple[Response | None, Visitor | None, bytes | None]:
         """An answer if the request is refused; else whose it is, and the body if it had to be read."""
-        headers, path = request.headers, request.url.path
-        if not self._authenticator.sign_in_needed and headers.get("host", "").lower() not in self._own_hosts:
-            return self._refuse(request, 421, "This is not the address of the dashboard."), None, None
+        door = self._door
+        if not self._is_own_host(request.headers):
+            return door.refuse(request, 421, f"This is not the address of {door.name}."), None, None
         visitor = await self._visitor(request)
-        is_open = path in OPEN_TO_ALL or path.startswith("/static/")
-        if visitor is None and not is_open:
-            if path.startswith(API):
-                return self._refuse(request, 401, "Sign in, or send name and password with the request."), None, None
-            if request.method == "GET":
-                wanted = quote(path + (f"?{request.url.query}" if request.url.query else ""))
-                return RedirectResponse(f"/sign-in?next={wanted}", 303), None, None
-            return self._refuse(request, 401, "Sign in first."), None, None
+        if visitor is None and not door.is_open(request.url.path):
+            return door.ask_to_sign_in(request), None, None
         if request.method in {"GET", "HEAD"}:
-            return None, visitor, None
-        return await self._examine_change(request, visitor)
-
-    async def _examine_change(
-        self, request: Request, visitor: Visitor | None
-    ) -> tuple[Response | None, Visitor | None, bytes | None]:
-        """A change must come from our own page, or from a script that knows a password."""
+            return door.refusal_of_read(request, visitor), visitor, None
+        # A change must come from our own page, or from a script.
+        if not self.is_same_origin(request.headers):
+            return door.refuse(request, 403, "This request comes from another site's page."), None, None
         body = await _read_body(request)
         if body is None:
-            return self._refuse(request, 413, f"More than {MOST_BODY_BYTES:,} bytes."), None, None
-        if not self._is_same_origin(request.headers):
-            return self._refuse(request, 403, "This request comes from another site's page."), None, None
-        if visitor is None:
-            return None, None, body  # the sign-in form itself: its handler checks the password
-        if visitor.session is not None and not self._authenticator.sessions.is_csrf_token(
-            visitor.session, _csrf_token(request.headers, body)
-        ):
-            detail = "The form is too old, or was not ours: load the page again."
-            return self._refuse(request, 403, detail), None, None
-        return None, visitor, body
+            return door.refuse(request, 413, f"More than {MOST_BODY_BYTES:,} bytes."), None, None
+        return door.refusal_of_change(request, visitor, body), visitor, body
 
-    async def _visitor(self, request: Request) -> Visitor | None:
-        cookie = request.cookies.get(COOKIE)
+    async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Browsers let any page open a WebSocket anywhere, cookies included: only ours may."""
+        connection = HTTPConnection(scope)
+        visitor: Visitor | None = None
+        if self._is_own_host(connection.headers) and self.is_same_origin(connection.headers):
+            visitor = await self._visitor_if_any(connection)
+        if visitor is None:
+            await send({"type": "websocket.close", "code": POLICY_VIOLATION})  # before it is accepted: a 403
+            return
+        scope.setdefault("state", {})["visitor"] = visitor
+        looked_at, is_over = time.monotonic(), False
+
+        async def send_while_signed_in(message: Message) -> None:
+            nonlocal looked_at, is_over
+            if not is_over and visitor.session is not None and time.monotonic() - looked_at > LOOK_AGAIN_AFTER_S:
+                looked_at, is_over = time.monotonic(), await self._visitor_if_any(connection) is None
+                if is_over:
+                    await send({"type": "websocket.close", "code": POLICY_VIOLATION})
+            if not is_over:
+                await send(message)
+
+        await self._app(scope, receive, send_while_signed_in)
+
+    async def _visitor_if_any(self, connection: HTTPConnection) -> Visitor | None:
+        try:
+            return await self._visitor(connection)
+        except (TooManyAttemptsError, SettingsError) as error:
+            log.warning("a WebSocket is refused", error=str(error))
+            return None
+
+    async def _visitor(self, connection: HTTPConnection) -> Visitor | None:
+        cookie = connection.cookies.get(COOKIE)
         if cookie and (visitor := self._authenticator.of_cookie(cookie)):
             return visitor
         if not self._authenticator.sign_in_needed:
             return self._authenticator.at_this_machine()
-        if (header := request.headers.get("authorization")) and request.url.path.startswith(API):
-            address = request.client.host if request.client else ""
+        if (header := connection.headers.get("authorization")) and self._door.takes_password(connection):
+            address = connection.client.host if connection.client else ""
             return await self._authenticator.of_authorization(header, address)
         return None
 
-    def _is_same_origin(self, headers: Headers) -> bool:
-        """By headers that browsers set and no page can change. Scripts do not send them, which is fine."""
-        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-            return False
-        origin = headers.get("origin", "").lower()
-        return not origin or origin == self._own_origin or urlsplit(origin).netloc == headers.get("host", "").lower()
+    def _is_own_host(self, headers: Headers) -> bool:
+        """Where people sign in, a page whose name points here (DNS rebinding) has no cookie. Elsewhere, this helps."""
+        return self._authenticator.sign_in_needed or headers.get("host", "").lower() in self._door.hosts
+
+    def is_same_origin(self, headers: Headers) -> bool:
+        return is_same_origin(headers, self._door.origin)
 
     def _add_headers(self, headers: MutableHeaders, visitor: Visitor | None) -> None:
         for name, value in _HEADERS.items():
             headers[name] = value
-        headers.setdefault("Content-Security-Policy", content_security_policy())
-        headers.setdefault("Cache-Control", "no-store")
         if self._authenticator.cookies_are_secure:
             headers["Strict-Transport-Security"] = "max-age=31536000"
-        if visitor is not None and visitor.is_new:
-            headers.append("Set-Cookie", self._authenticator.set_cookie(visitor.session, lasting=False))
+        self._door.add_headers(headers, visitor)
+
+
+def is_same_origin(headers: Headers, own_origin: str) -> bool:
+    """By headers that browsers set and no page can change. Scripts do not send them, which is fine."""
+    if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
+        return False
+    origin = headers.get("origin", "").lower()
+    return not origin or origin == own_origin or urlsplit(origin).netloc == headers.get("host", "").lower()
 
 
 async def _read_body(request: Request) -> bytes | None:
@@ -170,14 +175,3 @@ def _replayed(body: bytes, receive: Receive) -> Callable[[], Awaitable[Message]]
         return {"type": "http.request", "body": body, "more_body": False}
 
     return replay
-
-
-def _csrf_token(headers: Headers, body: bytes) -> str:
-    if token := headers.get(CSRF_HEADER):
-        return token
-    if headers.get("content-type", "").partition(";")[0].strip() != "application/x-www-form-urlencoded":
-        return ""
-    try:
-        return parse_qs(body.decode("ascii"), max_num_fields=2000).get(CSRF_FIELD, [""])[0]
-    except ValueError:
-        return ""

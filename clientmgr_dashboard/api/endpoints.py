@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
-from clientmgr_dashboard.access.guard import API
+from clientmgr_dashboard.access.dashboard_door import API
 from clientmgr_dashboard.api.openapi import openapi_document
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Operation

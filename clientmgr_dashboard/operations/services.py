@@ -13,6 +13,7 @@ from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
+from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_url
 
 ANSWER_WITHIN_S: Final = 2.0
 LATE_FROM: Final = 10_000
@@ -20,9 +21,6 @@ LATE_FROM: Final = 10_000
 _PROBED: Final = tuple(
     entry for entry in (*daemons.ALL, *daemons.DAGSTER) if entry.judged_by in ("its answer", "unread positions")
 )
-
-# Our own services are not reached through a proxy, whatever the environment says.
-_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +40,30 @@ async def _probe(entry: DaemonEntry, settings: Settings) -> ServiceState:
         return await _reads_positions(entry.name, settings)
     host: str = getattr(settings, entry.listens.host_setting.lower())
     port: int = getattr(settings, entry.listens.port_setting.lower())
-    return await _answers(entry.name, f"http://{in_url(host)}:{port}{entry.listens.health_path}")
+    address = ui_url(settings) if entry in daemons.DAGSTER else f"http://{in_url(host)}:{port}"
+    return await _answers(entry.name, f"{address}{entry.listens.health_path}", settings)
 
 
-async def _answers(name: str, url: str) -> ServiceState:
-    problem = await asyncio.to_thread(_problem_of, url)
+async def _answers(name: str, url: str, settings: Settings) -> ServiceState:
+    problem = await asyncio.to_thread(_problem_of, url, settings)
     return ServiceState(name, "does not answer" if problem else "answers", not problem, problem)
 
 
-def _problem_of(url: str) -> str:
+def _problem_of(url: str, settings: Settings) -> str:
     try:
-        with _OPENER.open(url, timeout=ANSWER_WITHIN_S):
+        with _opener(settings).open(url, timeout=ANSWER_WITHIN_S):
             return ""
     except urllib.error.HTTPError as error:
         with error:
             return f"{error.code}: {error.read(200).decode(errors='replace')}"
     except (OSError, ValueError) as error:
         return str(getattr(error, "reason", error))
+
+
+def _opener(settings: Settings) -> urllib.request.OpenerDirector:
+    """Our own services are not reached through a proxy, whatever the environment says."""
+    https = urllib.request.HTTPSHandler(context=trusting_own_certificate(settings))
+    return urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
 
 
 async def _reads_positions(name: str, settings: Settings) -> ServiceState:

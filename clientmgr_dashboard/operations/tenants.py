@@ -139,7 +139,8 @@ def _detail(connection: Connection[Any], settings: Settings, customer_id: Custom
 
 
 def dagster_url(settings: Settings) -> str:
-    return service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port)
+    tls = bool(settings.dashboard_tls_certificate)
+    return service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port, tls=tls)
 
 
 def _require(connection: Connection[Any], customer_id: int) -> None:

@@ -8,7 +8,7 @@ from starlette.responses import Response
 from clientmgr.live.tokens import ALL_EVENTS, make_token, token_key
 from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.authentication import Visitor
-from clientmgr_dashboard.access.guard import content_security_policy
+from clientmgr_dashboard.access.dashboard_door import content_security_policy
 from clientmgr_dashboard.web.handling import Site, get
 from clientmgr_dashboard.web.page import DashboardPage
 from clientmgr_dashboard.web.rendering import Navigation

@@ -1,12 +1,16 @@
 """Signing in and out."""
 
+from urllib.parse import urlsplit
+
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from clientmgr.audit.log import PLATFORM, AuditEntry
 from clientmgr.base.logs import get_logger
+from clientmgr_dashboard.access.addresses import dagster_beside
 from clientmgr_dashboard.access.authentication import TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.dashboard_door import content_security_policy
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.web.forms import form_fields
 from clientmgr_dashboard.web.handling import Site, post, see_other, with_problem_page
@@ -23,7 +27,11 @@ def sign_in_route(site: Site) -> Route:
             return see_other("/")
         if request.method == "GET":
             wanted = request.query_params.get("next", "/")
-            return _form(site, request, wanted) if request.state.visitor is None else see_other(_own_path(wanted))
+            return (
+                _form(site, request, wanted)
+                if request.state.visitor is None
+                else see_other(_own_page(site, request, wanted))
+            )
         fields = await form_fields(request)
         name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
         address = request.client.host if request.client else ""
@@ -36,7 +44,7 @@ def sign_in_route(site: Site) -> Route:
             return _form(site, request, wanted, status=401, problem="Wrong name or password.")
         session = site.authenticator.sessions.start(user)
         await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
-        answer = see_other(_own_path(wanted))
+        answer = see_other(_own_page(site, request, wanted))
         answer.headers["Set-Cookie"] = site.authenticator.set_cookie(session)
         return answer
 
@@ -60,14 +68,27 @@ async def _record(site: Site, visitor: Visitor, action: str) -> None:
 
 
 def _form(site: Site, request: Request, wanted: str, *, status: int = 200, problem: str = "") -> Response:
-    return site.renderer.page(request, "sign_in.html", status=status, wanted=_own_path(wanted), problem=problem)
+    wanted = _own_page(site, request, wanted)
+    answer = site.renderer.page(request, "sign_in.html", status=status, wanted=wanted, problem=problem)
+    if not wanted.startswith("/"):
+        dagster = dagster_beside(site.context().settings, request.headers.get("host", ""))
+        answer.headers["Content-Security-Policy"] = content_security_policy(forms_lead_to=dagster)
+    return answer
 
 
-def _own_path(wanted: str) -> str:
-    """Only our own pages: //elsewhere and /\\elsewhere would leave the site."""
-    if not wanted.startswith("/") or wanted.startswith(("//", "/\\")) or not wanted.isprintable():
+def _own_page(site: Site, request: Request, wanted: str) -> str:
+    """Only our own pages, and those of Dagster's UI: //elsewhere and /\\elsewhere would leave the site."""
+    if not wanted.isprintable() or "\\" in wanted:
         return "/"
-    return wanted
+    if wanted.startswith("/") and not wanted.startswith("//"):
+        return wanted
+    dagster = dagster_beside(site.context().settings, request.headers.get("host", ""))
+    # Not `startswith`: http://127.0.0.1:3000@elsewhere and http://127.0.0.1:3000.elsewhere begin like ours.
+    try:
+        parts = urlsplit(wanted)
+    except ValueError:
+        return "/"
+    return wanted if f"{parts.scheme}://{parts.netloc}".lower() == dagster.lower() else "/"
 
 
 PAGE = DashboardPage(

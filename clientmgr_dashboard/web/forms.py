@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from starlette.requests import Request
 
-from clientmgr_dashboard.access.guard import CSRF_FIELD
+from clientmgr_dashboard.access.dashboard_door import CSRF_FIELD
 
 Wanted = TypeVar("Wanted", bound=msgspec.Struct)
 

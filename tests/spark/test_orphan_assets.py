@@ -199,7 +199,7 @@ def test_a_tenant_deleted_before_its_run_starts_is_passed_over_and_the_others_ar
     }
 
     deleted = definitions.resolve_job_def("account_deletion").execute_in_process(
-        run_config={"ops": {"delete_account": {"config": {"customer_id": str(leaving), "requested_by": "legal"}}}},
+        run_config={"ops": {"delete_account": {"config": {"customer_id": str(leaving)}}}},
         instance=instance,
     )
 

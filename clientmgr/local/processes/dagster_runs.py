@@ -1,6 +1,7 @@
 """Starts runs in the Dagster that `up` runs and asks what became of them, by its GraphQL: Dagster is not imported."""
 
 import json
+import ssl
 import urllib.request
 from collections.abc import Mapping
 from typing import Any
@@ -30,8 +31,9 @@ query($path: [String!]!) { assetNodeOrError(assetKey: {path: $path}) { __typenam
 class DagsterRuns:
     """A webserver's runs. Raises `OSError` where it does not answer."""
 
-    def __init__(self, ui_url: str) -> None:
+    def __init__(self, ui_url: str, certificate: ssl.SSLContext | None = None) -> None:
         self._url = f"{ui_url}/graphql"
+        self._certificate = certificate
 
     def partitions(self, asset: str) -> list[str]:
         """The asset's partition keys, in the order they were added; none while the asset is not loaded yet."""
@@ -62,7 +64,9 @@ class DagsterRuns:
         request = urllib.request.Request(  # noqa: S310  # our own server
             self._url, body, {"Content-Type": "application/json"}
         )
-        with urllib.request.urlopen(request, timeout=ANSWER_WITHIN_S) as response:  # noqa: S310  # our own server
+        with urllib.request.urlopen(  # noqa: S310  # our own server
+            request, timeout=ANSWER_WITHIN_S, context=self._certificate
+        ) as response:
             answer = json.load(response)
         if answer.get("errors"):
             raise ClientManagerError(f"Dagster's GraphQL: {answer['errors'][0]['message']}")

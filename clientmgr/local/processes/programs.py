@@ -13,7 +13,12 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.handing_out import handed_to
-from clientmgr.local.processes.supervisor import Program, forward_console_line, forward_line
+from clientmgr.local.processes.supervisor import (
+    Program,
+    forward_console_line,
+    forward_line,
+    forward_record_or_console_line,
+)
 from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
@@ -70,24 +75,27 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
-    """Dagster's webserver and daemon, on PostgreSQL storage, with a home below our data folder."""
+    """Dagster's daemon and its UI behind our guard, on PostgreSQL storage, with a home below our data folder."""
     daemon, webserver = daemons.DAGSTER
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
     log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
-    webserver_options = ["-h", settings.dagster_host, "-p", str(settings.dagster_port), "--dagster-log-level", level]
     return [
         Program(
-            entry.name,
-            [sys.executable, "-m", module, *arguments, "-w", workspace, *log_options],
-            dagster_environment(entry, settings, environment),
+            daemon.name,
+            [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace, *log_options],
+            dagster_environment(daemon, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,
-        )
-        for entry, module, arguments in [
-            (daemon, "dagster._daemon", ["run"]),
-            (webserver, "dagster_webserver", webserver_options),
-        ]
+        ),
+        Program(
+            webserver.name,
+            [sys.executable, "-m", "clientmgr_dashboard.dagster_ui", workspace],
+            dagster_environment(webserver, settings, environment),
+            grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
+            # Its code server's lines come with its own, as JSON in any case.
+            forward=forward_line if environment.get("LOG_FORMAT") == "json" else forward_record_or_console_line,
+        ),
     ]
 
 

@@ -110,6 +110,11 @@ def forward_console_line(name: str, line: str) -> None:
     write_line(f"{line} process={name}")
 
 
+def forward_record_or_console_line(name: str, line: str) -> None:
+    """A line of a program that logs for people, with children that log records."""
+    (forward_line if _record(line) else forward_console_line)(name, line)
+
+
 def _record(line: str) -> dict[str, Any]:
     if line.startswith("{"):
         with contextlib.suppress(ValueError):

@@ -21,7 +21,7 @@ from clientmgr.local.embedded.server import ensure_port_is_free, free_port, port
 from clientmgr.local.embedded.stack import EmbeddedStack
 from clientmgr.local.processes.programs import OwnCommand, all_programs
 from clientmgr.local.processes.supervisor import Program, Supervisor
-from clientmgr.operations.dagster_addresses import ensure_dagster_login, ui_url
+from clientmgr.operations.dagster_addresses import ensure_dagster_login, trusting_own_certificate, ui_url
 from clientmgr.operations.migrations import migrate_database
 
 log = get_logger(__name__)
@@ -110,7 +110,9 @@ def wait_for_ui(settings: Settings, stop: threading.Event) -> bool:
     tries_left = int(UI_TIMEOUT_S / 0.5)
     while not stop.wait(0.5):
         try:
-            with urllib.request.urlopen(f"{ui_url(settings)}/server_info", timeout=5):  # noqa: S310  # our own URL
+            with urllib.request.urlopen(  # noqa: S310  # our own URL
+                f"{ui_url(settings)}/server_info", timeout=5, context=trusting_own_certificate(settings)
+            ):
                 return True
         except (urllib.error.URLError, OSError):
             tries_left -= 1

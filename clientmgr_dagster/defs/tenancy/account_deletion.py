@@ -9,6 +9,7 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
+from clientmgr_dagster.actors import actor_behind
 from clientmgr_dagster.failing import permanent_errors_are_final
 from clientmgr_dagster.partitions import DDL_POOL, forget_partition
 from clientmgr_dagster.policies import RETRY_POLICY
@@ -16,10 +17,9 @@ from clientmgr_dagster.resources import TenantsResource
 
 
 class DeletionConfig(dg.Config):
-    """What the message said."""
+    """Whose account. Who asks for it is no part of this: whoever starts the job writes the config."""
 
     customer_id: str
-    requested_by: str
     event_id: str = ""
     occurred_at_ms: int = 0
     """0: now, and earlier requests do not count. That is right for a person who starts the job by hand."""
@@ -29,7 +29,7 @@ class DeletionConfig(dg.Config):
 def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenants: TenantsResource) -> None:
     """Intent audited, schema and rows gone, cached data gone, partition key gone, result audited: in this order."""
     with permanent_errors_are_final():
-        request = _request(config)
+        request = _request(config, actor_behind(context.run.tags))
 
     def log_step(step: Step) -> None:
         context.log.info(f"customer {request.customer_id}: {step}")
@@ -64,15 +64,12 @@ def deletion_config(request: TenantRequest) -> dg.RunConfig:
     """The run config for a request that came as a message."""
     config = DeletionConfig(
         customer_id=str(request.customer_id),
-        requested_by=request.actor,
         event_id=request.event_id,
         occurred_at_ms=0 if request.asked_at is None else round(request.asked_at.timestamp() * 1000),
     )
     return dg.RunConfig(ops={"delete_account": config})
 
 
-def _request(config: DeletionConfig) -> TenantRequest:
+def _request(config: DeletionConfig, actor: str) -> TenantRequest:
     asked_at = datetime.fromtimestamp(config.occurred_at_ms / 1000, UTC) if config.occurred_at_ms else None
-    return TenantRequest(
-        parse_customer_id(config.customer_id, field="customer_id"), config.requested_by, asked_at, config.event_id
-    )
+    return TenantRequest(parse_customer_id(config.customer_id, field="customer_id"), actor, asked_at, config.event_id)

@@ -14,6 +14,7 @@ from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.reading import LoggedMessage
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.lifecycle import TenantRequest, decode_activation, decode_deletion
+from clientmgr.contracts.run_tags import REQUESTED_BY
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
@@ -91,7 +92,11 @@ def account_deletion_sensor(
             dg.RunRequest(
                 run_key=f"{ACCOUNT_DELETION}:{one.offset}",
                 run_config=deletion_config(one.request),
-                tags={**LIFECYCLE_TAGS, "clientmgr/customer_id": str(one.request.customer_id)},
+                tags={
+                    **LIFECYCLE_TAGS,
+                    REQUESTED_BY: one.request.actor,
+                    "clientmgr/customer_id": str(one.request.customer_id),
+                },
             )
             for one in asked
         ],
