@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 
 from prometheus_client import Histogram
+from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -13,6 +14,7 @@ REQUEST_SECONDS = Histogram(
     ["method", "route", "status"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15),
 )
+CLOSED_BY_CLIENT = 499
 _METHODS = frozenset({"GET", "HEAD", "POST"})
 
 
@@ -37,6 +39,8 @@ class Measured:
 
         try:
             await self._app(scope, receive, send_measured)
+        except ClientDisconnect:
+            status = CLOSED_BY_CLIENT  # there is nobody to answer, and nothing to log
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             REQUEST_SECONDS.labels(method, self._route(scope), str(status)).observe(time.monotonic() - started)

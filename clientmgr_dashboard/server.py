@@ -19,19 +19,23 @@ from starlette.types import ASGIApp
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.errors import ClientManagerError, SettingsError
 from clientmgr.base.exposure import is_loopback
-from clientmgr.base.listening import listening
+from clientmgr.base.listening import allow_open_files, listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.private_files import ensure_private
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
+from clientmgr_dashboard.access.proxies import TrustedProxies
 from clientmgr_dashboard.app import dashboard
+from clientmgr_dashboard.web.limits import BACKLOG, limited
+from clientmgr_dashboard.web.places import Places
 
 log = get_logger(__name__)
 
 NAME = "dashboard"
-BACKLOG = 256
+OTHER_FILES = 128
+"""For PostgreSQL, logs, and what libraries open."""
 
 
 class _Server(uvicorn.Server):
@@ -75,7 +79,7 @@ def run_dashboard(settings: Settings) -> int:
         async with serve_metrics(settings):
             await serve_until_stopped(settings, stop)
 
-    return run_until_stopped(main)
+    return run_until_stopped(main, use_uvloop=False)
 
 
 async def serve_until_stopped(
@@ -92,10 +96,13 @@ async def serve(
     """Serve an application until `stop` is set. Whether others may reach it, the caller has checked."""
     host: str = getattr(settings, service.host_setting.lower())
     wanted_port: int = getattr(settings, service.port_setting.lower())
-    has_tls = bool(settings.dashboard_tls_certificate)
-    if not has_tls and not is_loopback(host):
+    tls = _tls(settings)
+    if tls is None and not is_loopback(host):
         log.warning("plain HTTP: put a proxy with TLS in front, browsers keep no session without", daemon=service.name)
-    _ensure_usable_certificate(settings)
+    proxies = TrustedProxies(settings.dashboard_trusted_proxies)
+    places = Places(settings.dashboard_max_connections, settings.dashboard_max_connections_per_address, proxies)
+    # The system may have accepted a whole backlog before we can close the first of it.
+    allow_open_files(settings.dashboard_max_connections + BACKLOG + OTHER_FILES, setting="DASHBOARD_MAX_CONNECTIONS")
     names = f"{service.host_setting}, {service.port_setting}"
     with listening(host, wanted_port, settings=names, backlog=BACKLOG) as listener:
         port = listener.getsockname()[1]
@@ -105,10 +112,8 @@ async def serve(
             log_level="warning",  # we log start and stop ourselves
             access_log=False,
             server_header=False,
-            proxy_headers=False,
             lifespan="on",
-            ssl_certfile=settings.dashboard_tls_certificate or None,
-            ssl_keyfile=settings.dashboard_tls_key or None,
+            **limited(places, proxies, tls),
             timeout_graceful_shutdown=max(1, int(settings.shutdown_timeout_s)),
         )
         server = _Server(config)
@@ -116,7 +121,7 @@ async def serve(
         try:
             if not await _first(server.ready.wait(), serving):
                 raise ClientManagerError(f"{service.name} could not be started; the log says why")
-            url = service_url(getattr(settings, service.url_setting.lower()), host, port, tls=has_tls)
+            url = service_url(getattr(settings, service.url_setting.lower()), host, port, tls=tls is not None)
             log.info("daemon started", daemon=service.name, url=url)
             on_ready(port)
             await _first(stop.wait(), serving)
@@ -136,22 +141,24 @@ async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -
         waiting.cancel()
 
 
-def _ensure_usable_certificate(settings: Settings) -> None:
-    """Check before anything listens: the web server's own error names neither file nor setting."""
+def _tls(settings: Settings) -> ssl.SSLContext | None:
+    """Checked before anything listens: the web server's own error names neither file nor setting."""
     certificate, key = settings.dashboard_tls_certificate, settings.dashboard_tls_key
     if key and not certificate:
         raise SettingsError("DASHBOARD_TLS_CERTIFICATE: not set, and DASHBOARD_TLS_KEY is of no use without it")
     if not certificate:
-        return
+        return None
     for name, file in (("DASHBOARD_TLS_CERTIFICATE", certificate), ("DASHBOARD_TLS_KEY", key)):
         if file and not os.access(file, os.R_OK):
             raise SettingsError(f"{name}: {file} can't be read")
     # A PEM file may hold both: then the certificate's is the one with the key.
     ensure_private(Path(key or certificate), "DASHBOARD_TLS_KEY" if key else "DASHBOARD_TLS_CERTIFICATE")
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key or None)
+        context.load_cert_chain(certificate, key or None)
     except (ssl.SSLError, OSError) as error:
         files = certificate if not key else f"{certificate} and {key}"
         raise SettingsError(
             f"DASHBOARD_TLS_CERTIFICATE, DASHBOARD_TLS_KEY: {files} are no PEM certificate with its key ({error})"
         ) from None
+    return context

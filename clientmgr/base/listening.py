@@ -1,10 +1,14 @@
-"""Where a service of ours listens: the socket, and the host as it stands in a URL."""
+"""Where a service of ours listens: the socket, files enough for its connections, and the host as it stands in a URL."""
 
 import contextlib
+import resource
 import socket
 from collections.abc import Iterator
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.logs import get_logger
+
+log = get_logger(__name__)
 
 
 @contextlib.contextmanager
@@ -18,6 +22,16 @@ def listening(host: str, port: int, *, settings: str, backlog: int) -> Iterator[
     with listener:
         listener.setblocking(False)
         yield listener
+
+
+def allow_open_files(wanted: int, *, setting: str) -> None:
+    """Raise the limit of open files: each connection is one, and many systems allow 1,024 by default."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if possible > soft:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
+    if possible < wanted and soft < wanted:
+        log.warning(f"fewer connections than {setting} are possible", open_files=possible)
 
 
 def in_url(host: str) -> str:

@@ -489,6 +489,21 @@ class Settings(BaseSettings):
     dashboard_session_hours: float = Field(
         12.0, gt=0, le=24 * 30, description="How long a sign-in to the dashboard is good for."
     )
+    dashboard_max_connections: int = Field(
+        1000,
+        ge=10,
+        description="Connections to the dashboard. Where it is full, the one that kept it waiting longest is closed.",
+    )
+    dashboard_max_connections_per_address: int = Field(
+        100,
+        ge=2,
+        description="Connections to the dashboard from one address (IPv6: one /64), unless a trusted proxy has it.",
+    )
+    dashboard_trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks of the proxies in front of the dashboard, with commas. Their "
+        "X-Forwarded-For says who asks; nobody else's does.",
+    )
     dashboard_tls_certificate: str = Field(
         "", description="PEM file with the dashboard's certificate. Empty: plain HTTP, for loopback or behind a proxy."
     )

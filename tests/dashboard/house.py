@@ -216,11 +216,11 @@ class Visit(httpx.Client):
 
 
 @contextmanager
-def serving(settings: Settings) -> Iterator[str]:
+def serving(settings: Settings, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[str]:
     """A dashboard on a free port, in a thread; gone at the end. Gives its address."""
     ready = threading.Event()
     address: list[str] = []
-    loop = asyncio.new_event_loop()
+    loop = loop or asyncio.new_event_loop()
     stop = asyncio.Event()
 
     def on_ready(port: int) -> None:

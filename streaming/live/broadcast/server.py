@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import resource
 import socket
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -12,7 +11,7 @@ from websockets.frames import CloseCode
 
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.database import Database
-from clientmgr.base.listening import in_url, listening
+from clientmgr.base.listening import allow_open_files, in_url, listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
@@ -134,7 +133,8 @@ async def _check_connections(hub: Hub) -> None:
 
 @contextlib.contextmanager
 def _listener(settings: Settings) -> Any:
-    _allow_open_files(settings.live_ws_max_connections + SPARE_CONNECTIONS + OTHER_FILES)
+    wanted = settings.live_ws_max_connections + SPARE_CONNECTIONS + OTHER_FILES
+    allow_open_files(wanted, setting="LIVE_WS_MAX_CONNECTIONS")
     names = "LIVE_WS_HOST, LIVE_WS_PORT"
     with listening(settings.live_ws_host, settings.live_ws_port, settings=names, backlog=BACKLOG) as listener:
         # Accepted connections inherit both.
@@ -142,13 +142,3 @@ def _listener(settings: Settings) -> Any:
         if hasattr(socket, "TCP_NOTSENT_LOWAT"):
             listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT_IN_KERNEL)
         yield listener
-
-
-def _allow_open_files(wanted: int) -> None:
-    """Raise the limit of open files: each connection is one, and many systems allow 1,024 by default."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    possible = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-    if possible > soft:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (possible, hard))
-    if possible < wanted and soft < wanted:
-        log.warning("fewer connections than LIVE_WS_MAX_CONNECTIONS are possible", open_files=possible)
