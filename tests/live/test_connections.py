@@ -137,7 +137,7 @@ async def test_who_says_nothing_is_pinged_and_who_does_not_answer_is_cut_off(str
     async with serving(stream.settings, live_ws_ping_interval_ms=300) as served, watching(served) as answering:
         reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
         writer.write(
-            b"GET /ws?token=%b HTTP/1.1\r\nHost: x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+            b"GET /ws?token=%b HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
             b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
             % token(served, "*").encode()
         )
