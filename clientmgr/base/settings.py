@@ -360,8 +360,8 @@ class Settings(BaseSettings):
     )
     live_trusted_proxies: str = Field(
         "",
-        description="Addresses and networks, by comma, of proxies in front of the live WebSocket. Their X-Forwarded-For "
-        "says whose connection it is.",
+        description="Addresses and networks, by comma, of proxies in front of the live WebSocket. "
+        "Their X-Forwarded-For says whose connection it is.",
     )
     live_broadcast_group_prefix: str = Field(
         "live-broadcast", min_length=1, description="Consumer groups of broadcast instances are named PREFIX-INSTANCE."

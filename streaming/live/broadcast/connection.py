@@ -304,13 +304,25 @@ class Connection(asyncio.Protocol):
             if data:
                 self.outbox.write(data)
             else:
-                self._closing = True
-                self._leave()
-                self._transport.close()
-                if self._abort is None:
-                    self._abort = self._hub.loop.call_later(HANG_UP_WITHIN_S, self.cut_off)
+                self._hang_up()
         if not self._closing:
             self.outbox.check()
+
+    def _hang_up(self) -> None:
+        """Everything is said, a close frame too if it was a WebSocket."""
+        said = self._protocol.close_sent
+        if said is not None and said.code == CloseCode.POLICY_VIOLATION and not self._closing:
+            REFUSED.labels(CloseCode.POLICY_VIOLATION).inc()
+        self._closing = True
+        self._leave()
+        if said is None:
+            self._transport.close()
+        else:
+            # Closed while something comes in, the system would answer that, and the client might never see why.
+            self._transport.write_eof()
+        if self._abort is None:
+            wait_s = HANG_UP_WITHIN_S if said is None else ABORT_AFTER_S
+            self._abort = self._hub.loop.call_later(wait_s, self.cut_off)
 
     def _leave(self) -> None:
         self._turns.end()
