@@ -68,6 +68,10 @@ def _our_instance(settings: dict[str, str], place: Place) -> Iterator[Running]:
         "DATA_DIR": place.data_dir,
         "LIVE_WS_PORT": str(port),
         "LIVE_AUTH": "off",
+        # All viewers come from one address, many at once.
+        "LIVE_WS_MAX_CONNECTIONS_PER_ADDRESS": "100000",
+        "LIVE_WS_MAX_UNAUTHENTICATED": "10000",
+        "LIVE_WS_MAX_UNAUTHENTICATED_PER_ADDRESS": "10000",
         "LOG_LEVEL": "error",
         "AUDIT_HASH_KEY": BENCH_KEY,
         **settings,

@@ -404,10 +404,14 @@ class Settings(BaseSettings):
     redis_telemetry_stream: str = Field(
         "telemetry:teltonika", min_length=1, description="Redis stream that devices' positions come from."
     )
-    live_ws_host: str = Field("127.0.0.1", description="Address of the live WebSocket, its page and its metrics.")
-    live_ws_port: Port = Field(8787, description="Port of the live WebSocket, its page and its metrics. 0: a free one.")
+    live_ws_host: str = Field(
+        "127.0.0.1",
+        description="Address of the live WebSocket and its page. One that others can reach needs LIVE_AUTH=on.",
+    )
+    live_ws_port: Port = Field(8787, description="Port of the live WebSocket and its page. 0: a free one.")
     live_auth: Literal["on", "off"] = Field(
-        "on", description="off: everybody may see every event without a token. For a demo only."
+        "on",
+        description="off: everybody may see every event without a token. For a demo, on a loopback address only.",
     )
     live_token_key: StrongKey = Field(
         SecretStr(""), description="Key that live tokens are signed with. Empty: made and kept in DATA_DIR."
@@ -415,6 +419,11 @@ class Settings(BaseSettings):
     live_allowed_origins: str = Field(
         "",
         description="Web origins, by comma, whose pages may connect besides our own page's; * allows all of them.",
+    )
+    live_trusted_proxies: str = Field(
+        "",
+        description="Addresses and networks, by comma, of proxies in front of the live WebSocket. "
+        "Their X-Forwarded-For says whose connection it is.",
     )
     live_broadcast_group_prefix: str = Field(
         "live-broadcast", min_length=1, description="Consumer groups of broadcast instances are named PREFIX-INSTANCE."
@@ -455,9 +464,46 @@ class Settings(BaseSettings):
         ge=100,
         description="A connection silent for this long is pinged; without an answer for as long again it is cut off.",
     )
-    live_ws_max_connections: int = Field(10_000, ge=1, description="Connections at once; further ones get 1013.")
+    live_ws_max_connections: int = Field(
+        10_000, ge=1, description="Connections at once that have shown a token; further ones get 1013."
+    )
+    live_ws_max_connections_per_address: int = Field(
+        1000, ge=1, description="Of these, connections of one client address; further ones get 1013."
+    )
+    live_ws_max_unauthenticated: int = Field(
+        200,
+        ge=1,
+        description="Connections at once that have not shown a token yet, plain HTTP too. "
+        "A further one takes the place of the oldest.",
+    )
+    live_ws_max_unauthenticated_per_address: int = Field(
+        50,
+        ge=1,
+        description="Of these, connections of one client address. A further one takes the place of its oldest.",
+    )
+    live_ws_token_within_ms: int = Field(
+        5000,
+        ge=100,
+        description="A connection that has not sent a request and shown its token within this time is closed.",
+    )
+    live_ws_max_messages_per_s: float = Field(
+        50.0,
+        gt=0,
+        description="WebSocket frames that one connection may send a second in the long run, pings too. "
+        "Who exceeds it is closed with 1008.",
+    )
+    live_ws_message_burst: int = Field(
+        200, ge=1, description="Frames that one connection may send at once after a while of silence."
+    )
     live_ws_max_subscriptions: int = Field(100, ge=1, description="Topics that one connection may subscribe to.")
     live_ws_max_frame_bytes: int = Field(4096, ge=128, le=65_536, description="Largest message that a client may send.")
+    live_max_record_bytes: int = Field(
+        65_536,
+        ge=1024,
+        le=1_048_576,
+        description="Largest record of the telemetry stream. The broadcast drops a larger one, the durable writer "
+        "parks it.",
+    )
     live_topics_warning: int = Field(
         10_000, ge=1, description="Warn when there are more topics than this: events are fewer, as a rule."
     )

@@ -44,7 +44,6 @@ class Listening:
     """In the manifests."""
     health_path: str = ""
     """Where it answers whether all is well. Empty: only METRICS_PORT does."""
-    serves_metrics: bool = False
 
 
 @dataclass(frozen=True)
@@ -133,8 +132,3 @@ class DaemonEntry:
     def code(self) -> tuple[str, ...]:
         """The modules that its code begins with."""
         return self.modules or (self.run.partition(":")[0],)
-
-    @property
-    def health_port_setting(self) -> str:
-        """Of the port where /metrics and /healthz are."""
-        return self.listens.port_setting if self.listens and self.listens.serves_metrics else "METRICS_PORT"

@@ -52,7 +52,7 @@ TRANSPORT_SETTINGS: Final = (
 _ON_MESSAGES = ("BROKER_MAX_ATTEMPTS", "BROKER_WAIT_PERIOD_MS")
 _ON_TENANTS = ("WRITER_LOCK_TIMEOUT_MS", "UNKNOWN_TENANT_GRACE_S")
 _ON_EVENTS = ("WRITER_BATCH_SIZE", "AUDIT_HASH_KEY", *_ON_TENANTS)
-_ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID")
+_ON_STREAM = ("REDIS_TELEMETRY_STREAM", "INSTANCE_ID", "LIVE_MAX_RECORD_BYTES")
 _ON_DYNAMODB = (
     "DYNAMODB_ENDPOINT",
     "DYNAMODB_DEVICES_TABLE",
@@ -66,6 +66,8 @@ _BROADCASTING = (
     "LIVE_AUTH",
     "LIVE_TOKEN_KEY",
     "LIVE_ALLOWED_ORIGINS",
+    "LIVE_URL",
+    "LIVE_TRUSTED_PROXIES",
     "LIVE_BROADCAST_GROUP_PREFIX",
     "LIVE_BROADCAST_BATCH_SIZE",
     "LIVE_BROADCAST_BATCH_BLOCK_MS",
@@ -76,6 +78,12 @@ _BROADCASTING = (
     "LIVE_WS_STALL_TIMEOUT_MS",
     "LIVE_WS_PING_INTERVAL_MS",
     "LIVE_WS_MAX_CONNECTIONS",
+    "LIVE_WS_MAX_CONNECTIONS_PER_ADDRESS",
+    "LIVE_WS_MAX_UNAUTHENTICATED",
+    "LIVE_WS_MAX_UNAUTHENTICATED_PER_ADDRESS",
+    "LIVE_WS_TOKEN_WITHIN_MS",
+    "LIVE_WS_MAX_MESSAGES_PER_S",
+    "LIVE_WS_MESSAGE_BURST",
     "LIVE_WS_MAX_SUBSCRIPTIONS",
     "LIVE_WS_MAX_FRAME_BYTES",
     "LIVE_TOPICS_WARNING",
@@ -118,7 +126,7 @@ BURST: Final = Option(
 
 DURABLE_GROUP: Final = "processor"
 """The consumer group of the writers of positions."""
-_WEBSOCKET = Listening("LIVE_WS_HOST", "LIVE_WS_PORT", "websocket", health_path="/healthz", serves_metrics=True)
+_WEBSOCKET = Listening("LIVE_WS_HOST", "LIVE_WS_PORT", "websocket", health_path="/healthz")
 _WRITERS_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM", DURABLE_GROUP)
 _OWN_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM")
 
@@ -258,7 +266,7 @@ ALL: tuple[DaemonEntry, ...] = (
     DaemonEntry(
         "broadcast",
         "positions from the Redis stream to WebSocket subscribers, and the page `/live`",
-        "Send positions from the telemetry stream to WebSocket subscribers; serve /live, /metrics and /healthz.",
+        "Send positions from the telemetry stream to WebSocket subscribers; serve /live and /healthz.",
         "streaming.live.broadcast.server:run_broadcast",
         streams=(_OWN_GROUP,),
         roles=(Role.READER,),

@@ -26,9 +26,11 @@ class _Header(msgspec.Struct):
     alg: str
 
 
-class _Claims(msgspec.Struct):
+class _Claims(msgspec.Struct, omit_defaults=True):
     events: list[str]
     exp: float
+    sub: str = ""
+    sid: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class Grant:
 
     events: frozenset[str]
     expires_at: float
+    subject: str = ""
+    """Whose token it is (`sub`), where it says."""
+    session: str = ""
+    """The sign-in that it comes from (`sid`), where it says."""
 
     def allows(self, event: str) -> bool:
         return ALL_EVENTS in self.events or event in self.events
@@ -52,9 +58,17 @@ def token_key(settings: Settings) -> bytes:
     return kept_secret(settings.data_dir, "live_token_key").encode()
 
 
-def make_token(key: bytes, events: Sequence[str], lifetime_s: float, *, now: float | None = None) -> str:
+def make_token(
+    key: bytes,
+    events: Sequence[str],
+    lifetime_s: float,
+    *,
+    subject: str = "",
+    session: str = "",
+    now: float | None = None,
+) -> str:
     """A token for the given events, or for all of them (`*`)."""
-    claims = {"events": list(events), "exp": int((time.time() if now is None else now) + lifetime_s)}
+    claims = _Claims(list(events), int((time.time() if now is None else now) + lifetime_s), subject, session)
     signed = f"{_base64(msgspec.json.encode(_HEADER))}.{_base64(msgspec.json.encode(claims))}"
     return f"{signed}.{_base64(_sign(key, signed))}"
 
@@ -75,7 +89,7 @@ def read_token(key: bytes, token: str, *, now: float | None = None) -> Grant:
         raise TokenError(f"the token can't be read: {error}") from None
     if content.exp <= (time.time() if now is None else now):
         raise TokenError("the token has expired")
-    return Grant(frozenset(content.events), content.exp)
+    return Grant(frozenset(content.events), content.exp, content.sub, content.sid)
 
 
 def _sign(key: bytes, text: str) -> bytes:

@@ -12,12 +12,18 @@ Fields: TypeAlias = Mapping[bytes, bytes]
 """The fields of a stream entry, as Redis returns them."""
 
 MAX_ID_LENGTH = 128
+LARGEST_RECORD = 65_536
+"""Bytes in all fields together, unless LIVE_MAX_RECORD_BYTES says otherwise."""
 OLDEST = datetime(2000, 1, 1, tzinfo=UTC)
 FUTURE_ALLOWED = timedelta(minutes=5)
 """A fix further in the future is refused: later fixes of the device would look older and never be shown."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _ABSENT = (b"", b"null")
+
+
+class RecordTooLargeError(InvalidInputError):
+    """A record above LIVE_MAX_RECORD_BYTES. One such record in a snapshot would shut out every viewer."""
 
 
 class Payload(msgspec.Struct, frozen=True, gc=False):
@@ -80,8 +86,10 @@ _decoder = msgspec.json.Decoder(Payload)
 _encoder = msgspec.json.Encoder()
 
 
-def decode_record(fields: Fields, now: datetime) -> Position:
+def decode_record(fields: Fields, now: datetime, largest_bytes: int = LARGEST_RECORD) -> Position:
     """The position in an entry. Raises `InvalidInputError`, which names the wrong field."""
+    if (size := record_size(fields)) > largest_bytes:
+        raise RecordTooLargeError("record", f"at most {largest_bytes} bytes", size)
     device_id = _text(fields, b"device_id")
     if not 0 < len(device_id) <= MAX_ID_LENGTH or "\0" in device_id:
         raise InvalidInputError("device_id", f"1 to {MAX_ID_LENGTH} characters", device_id)
@@ -94,6 +102,10 @@ def decode_record(fields: Fields, now: datetime) -> Position:
         raise InvalidInputError("payload.deviceId", f"the entry's device_id, {device_id}", payload.deviceId)
     ts = (fixed_at - _EPOCH) // _MILLISECOND
     return Position(device_id, fixed_at, ts, codec, payload, attributes)
+
+
+def record_size(fields: Fields) -> int:
+    return sum(map(len, fields.values()))
 
 
 def _text(fields: Fields, name: bytes) -> str:

@@ -10,7 +10,7 @@ from websockets.frames import Frame, Opcode
 from tests.live.serving import Served
 
 _HANDSHAKE = (
-    "GET /ws?token={token} HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+    "GET /ws?token={token} HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n"
 )
 

@@ -69,7 +69,7 @@ def page_blocks(entry: DaemonEntry) -> dict[str, str]:
         *([("subscription", code(*subscribed))] if subscribed else []),
         ("publishes to", _names(publishes_to(entry)) or "–"),
         ("database role", code(*entry.roles)),
-        ("`/metrics`, `/healthz`", f"on {code(entry.health_port_setting)}"),
+        ("`/metrics`, `/healthz`", "on `METRICS_PORT`"),
     ]
     return {
         "facts": table(("", ""), rows),

@@ -14,6 +14,9 @@ LAG = Histogram(
 )
 FIX_AGE = Histogram("processor_live_broadcast_fix_age_ms", "From the fix to its being sent.", buckets=_AGES)
 MALFORMED = Counter("processor_live_broadcast_malformed_records_total", "Records that can't be read.", _INSTANCE)
+TOO_LARGE = Counter(
+    "processor_live_broadcast_too_large_total", "Records above LIVE_MAX_RECORD_BYTES, dropped.", _INSTANCE
+)
 DROPPED = Counter(
     "processor_live_broadcast_dropped_total", "Connections closed for being too slow (1008).", ("instance_id", "reason")
 )
@@ -22,8 +25,9 @@ CONFLATED = Counter(
     "Frames replaced by a newer one before a slow client took them.",
     _INSTANCE,
 )
-REFUSED = Counter("processor_live_refused_total", "Connections refused, by close code.", ("code",))
+REFUSED = Counter("processor_live_refused_total", "Connections refused, by close code; 1006: cut off.", ("code",))
 CONNECTIONS = Gauge("processor_live_connections", "WebSocket connections.")
+UNAUTHENTICATED = Gauge("processor_live_unauthenticated", "Connections that have shown no token yet, plain HTTP too.")
 TOPICS = Gauge("processor_live_topics", "Topics that somebody is subscribed to.")
 MAP_DEVICES = Gauge("processor_live_device_event_map_devices", "Devices that take part in some event.")
 MAP_REFRESH = Histogram(

@@ -1,5 +1,6 @@
 """The messages of clients, and the answers to them."""
 
+import functools
 import time
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -32,6 +33,9 @@ class Client(Protocol):
     def subscribe(self, event: str) -> Topic: ...
 
     def unsubscribe(self, event: str) -> None: ...
+
+    def admit(self, grant: Grant) -> bool:
+        """Let it see what the grant allows. False: there was no place for it, and it is closed."""
 
     def refuse(self, code: int, reason: str) -> None:
         """Close it, with the reason."""
@@ -95,15 +99,17 @@ def handle(hub: Hub, client: Client, text: bytes) -> None:
 def authenticate(hub: Hub, client: Client, token: str, *, answer: bool = True) -> None:
     """Replace the client's grant by the token's. A bad token ends the connection."""
     try:
-        client.grant = read_token(hub.token_key, token)
+        grant = read_token(hub.token_key, token)
     except TokenError as error:
         client.refuse(UNAUTHENTICATED, str(error))
         return
-    for event in [event for event in client.subscriptions if not client.grant.allows(event)]:
+    if not client.admit(grant):
+        return
+    for event in [event for event in client.subscriptions if not grant.allows(event)]:
         client.unsubscribe(event)
         client.outbox.reply(message_frame(type="unsubscribed", topic=TOPIC_PREFIX + event))
     if answer:
-        client.outbox.reply(message_frame(type="authenticated", expiresAt=int(client.grant.expires_at * 1000)))
+        client.outbox.reply(message_frame(type="authenticated", expiresAt=int(grant.expires_at * 1000)))
 
 
 def answer_error(client: Client, code: str, message: str) -> None:
@@ -139,10 +145,10 @@ def _on_topic(hub: Hub, client: Client, command: Subscribe | Unsubscribe) -> Non
 
 def send_snapshots(hub: Hub) -> None:
     """Send a snapshot to all subscribers. Those who subscribed before anything was known got an empty one."""
-    for topic in list(hub.topics):
-        frame = _snapshot(hub, topic)
-        for subscriber in list(topic.audience):
-            subscriber.outbox.reply(frame)
+    frames = {topic.event: _snapshot(hub, topic) for topic in hub.topics}
+    for watcher in list(hub.watchers):
+        for event in list(watcher.subscriptions):
+            watcher.in_turn(functools.partial(watcher.outbox.reply, frames[event]))
 
 
 def _snapshot(hub: Hub, topic: Topic) -> bytes:

@@ -1,40 +1,47 @@
-"""One connection: handshake, incoming messages, limits, and its end. websockets parses; we do every write."""
+"""One connection: handshake, incoming messages, limits, and its end. `websocket.py` parses; we do every write."""
 
 import asyncio
-import logging
 import socket
 import struct
 from typing import cast
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs
 
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
-from websockets.server import ServerProtocol
 
+from clientmgr.base.forwarded import client_address, counted_as, is_trusted
 from clientmgr.base.logs import get_logger
+from clientmgr.base.settings import Settings
 from clientmgr.live.tokens import EVERYTHING, Grant
 from streaming.live.broadcast import commands, http
+from streaming.live.broadcast.admission import host_is_own, origin_is_allowed
 from streaming.live.broadcast.broadcast_metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
+from streaming.live.broadcast.budget import Budget
 from streaming.live.broadcast.frames import PING
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.sending.outbox import Outbox
 from streaming.live.broadcast.subscriptions import Topic
+from streaming.live.broadcast.turns import Turns, Work
+from streaming.live.broadcast.websocket import WebSocket
 
 log = get_logger(__name__)
-_quiet = logging.getLogger("websockets.live")
-_quiet.setLevel(logging.WARNING)  # at INFO it logs every connection
 
 WEBSOCKET_PATH = "/ws"
-HANDSHAKE_WITHIN_S = 10.0
-TOKEN_WITHIN_S = 10.0
+LARGEST_HEAD = 16 * 1024
+"""A request line and its headers. A token has 4 KiB at most."""
+END_OF_HEAD = b"\r\n\r\n"
+HANG_UP_WITHIN_S = 10.0
 ABORT_AFTER_S = 1.0
 SPARE_CONNECTIONS = 128
-"""Beyond LIVE_WS_MAX_CONNECTIONS, for plain HTTP and for clients that get the answer "too many connections". Any
-further connection is cut off at once: otherwise silent connections could use up all open files.
+"""Beyond all places, for clients that are about to be hung up on. Any further connection is cut off at once: otherwise
+they could use up all open files.
 """
-LARGEST_FRAME = 65_536
-"""A message above LIVE_WS_MAX_FRAME_BYTES gets an error. One above this is not read: it is closed with 1009."""
+
+
+def most_connections(settings: Settings) -> int:
+    """How many connections may be open at once, those that are ending included."""
+    return settings.live_ws_max_connections + settings.live_ws_max_unauthenticated + SPARE_CONNECTIONS
 
 
 class Connection(asyncio.Protocol):
@@ -42,14 +49,21 @@ class Connection(asyncio.Protocol):
 
     outbox: Outbox
     _transport: asyncio.Transport
+    _turns: Turns
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._protocol = ServerProtocol(max_size=LARGEST_FRAME, logger=_quiet)
-        self._text: bytearray | None = None  # the fragments of a message so far; websockets limits their size
+        settings, now = hub.settings, hub.loop.time()
+        budget = Budget(settings.live_ws_max_messages_per_s, settings.live_ws_message_burst, now)
+        self._protocol = WebSocket(budget, hub.loop.time)
+        self._peer = ""
+        self._head_bytes = 0
+        self._head_end = b""  # its last bytes so far
+        self._has_head = False
+        self._text: bytearray | None = None  # the fragments of a message so far; the protocol limits their size
         self._closing = False
         self._abort: asyncio.TimerHandle | None = None
-        self._opened_at = self._heard_at = self._pinged_at = hub.loop.time()
+        self._opened_at = self._heard_at = self._pinged_at = now
         self.grant: Grant | None = None
         self.subscriptions: dict[str, Topic] = {}
 
@@ -66,16 +80,22 @@ class Connection(asyncio.Protocol):
             set_apart=self._set_apart,
             clock=hub.loop.time,
         )
+        self._turns = Turns(self._transport, self.outbox, hub.loop)
         hub.transports.add(self)
         hub.everybody_left.clear()
-        if len(hub.transports) > hub.settings.live_ws_max_connections + SPARE_CONNECTIONS:
+        if len(hub.transports) > most_connections(hub.settings):
             REFUSED.labels(CloseCode.ABNORMAL_CLOSURE).inc()
             self._closing = True
             self.cut_off()
+            return
+        self._peer = (transport.get_extra_info("peername") or ("",))[0]
+        # A proxy says only with the request whose connection it is.
+        hub.places.arrive(self, "" if is_trusted(self._peer, hub.trusted_proxies) else counted_as(self._peer))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._closing = True
         self._leave()
+        self._hub.places.leave(self)  # not before: whoever hangs up slowly still has its place
         self._hub.transports.discard(self)
         if not self._hub.transports:
             self._hub.everybody_left.set()
@@ -84,12 +104,11 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._hub.loop.time()
-        self._protocol.receive_data(data)
-        for event in self._protocol.events_received():
-            if isinstance(event, Request):
-                self._begin(event)
-            elif not self._closing:
-                self._take(cast(Frame, event))
+        if not self._has_head:
+            data = self._take_head(data)
+        if data:
+            self._protocol.receive_data(data)
+            self._take_events()
         self._flush()
 
     def eof_received(self) -> None:
@@ -100,7 +119,7 @@ class Connection(asyncio.Protocol):
         self.outbox.paused()
 
     def resume_writing(self) -> None:
-        self.outbox.resumed()
+        self.outbox.resumed(self._turns.go_on)
 
     # For commands
 
@@ -114,6 +133,18 @@ class Connection(asyncio.Protocol):
             self._set_apart()
             self._hub.topics.unsubscribe(event, self)
             self.outbox.forget(event)
+
+    def in_turn(self, work: Work) -> None:
+        """Do something that gives an answer, when all earlier answers are on their way."""
+        self._turns.take(work)
+
+    def admit(self, grant: Grant) -> bool:
+        """Let it see what the grant allows. False: there was no place for it, and it is closed."""
+        if full := self._hub.places.admit(self):
+            self.refuse(CloseCode.TRY_AGAIN_LATER, full)
+            return False
+        self.grant = grant
+        return True
 
     # For the sender
 
@@ -131,6 +162,17 @@ class Connection(asyncio.Protocol):
         self._hub.sender.set_apart(self)
 
     # How it ends
+
+    def give_up_place(self) -> None:
+        """End it at once: somebody else needs its place. Only those who have shown no token are asked to."""
+        if self in self._hub.watchers:
+            self.refuse(CloseCode.TRY_AGAIN_LATER, "too many connections without a token")
+            self._transport.close()
+            return
+        if not self._closing:
+            REFUSED.labels(CloseCode.ABNORMAL_CLOSURE).inc()
+        self._closing = True
+        self.cut_off()
 
     def refuse(self, code: int, reason: str) -> None:
         """Close a client that may not be here, and tell it why."""
@@ -168,12 +210,13 @@ class Connection(asyncio.Protocol):
         self.outbox.check()
         if self._closing:
             return
-        if self not in self._hub.watchers:
-            if now - self._opened_at > HANDSHAKE_WITHIN_S:
-                self.cut_off()
-        elif self.grant is None:
-            if now - self._opened_at > TOKEN_WITHIN_S:
+        if self.grant is None:
+            if (now - self._opened_at) * 1000 <= settings.live_ws_token_within_ms:
+                return
+            if self in self._hub.watchers:
                 self.refuse(commands.UNAUTHENTICATED, "no token came")
+            else:
+                self.cut_off()
         elif self.grant.expires_at <= wall_clock:
             self.refuse(commands.UNAUTHENTICATED, "the token has expired")
         elif self.outbox.stalled_for() * 1000 > settings.live_ws_stall_timeout_ms:
@@ -189,76 +232,102 @@ class Connection(asyncio.Protocol):
 
     # Incoming
 
+    def _take_head(self, data: bytes) -> bytes:
+        """Read up to the end of the request's head, and answer it. Returns what came after it."""
+        seen = self._head_end + data
+        end = seen.find(END_OF_HEAD)
+        count = len(data) if end < 0 else end + len(END_OF_HEAD) - len(self._head_end)
+        self._head_end = seen[-len(END_OF_HEAD) + 1 :]
+        self._has_head = end >= 0
+        self._head_bytes += count
+        if self._head_bytes > LARGEST_HEAD:
+            self._has_head = True
+            self._protocol.send_response(http.refusal(431, f"a request's head has at most {LARGEST_HEAD} bytes"))
+            return b""
+        self._protocol.receive_data(data[:count])
+        self._take_events()
+        return data[count:]
+
+    def _take_events(self) -> None:
+        for event in self._protocol.events_received():
+            if isinstance(event, Request):
+                self._begin(event)
+            elif not self._closing:
+                self._take(cast(Frame, event))
+
     def _begin(self, request: Request) -> None:
+        hub = self._hub
         path, _, query = request.path.partition("?")
+        if is_trusted(self._peer, hub.trusted_proxies):
+            forwarded = ",".join(request.headers.get_all("X-Forwarded-For"))
+            hub.places.identify(self, counted_as(client_address(self._peer, forwarded, hub.trusted_proxies)))
+        if not host_is_own(request, hub.own_hosts):
+            self._protocol.send_response(http.refusal(421, "this is not the address of the live broadcast"))
+            return
         if path != WEBSOCKET_PATH:
-            self._protocol.send_response(http.answer(self._hub, request, path))
+            self._protocol.send_response(http.answer(hub, request, path))
             return
         response = self._protocol.accept(request)
         self._protocol.send_response(response)
         if response.status_code != 101:
             return
         self._flush()
-        hub = self._hub
-        if len(hub.watchers) >= hub.settings.live_ws_max_connections:
-            self.refuse(CloseCode.TRY_AGAIN_LATER, "too many connections")
-            return
         hub.watchers.add(self)
         CONNECTIONS.set(len(hub.watchers))
         token = parse_qs(query).get("token", [""])[-1]
         if not origin_is_allowed(request, hub.settings.live_allowed_origins):
             self.refuse(commands.FORBIDDEN, "this page's origin is not allowed")
         elif hub.settings.live_auth == "off":
-            self.grant = EVERYTHING
+            self.admit(EVERYTHING)
         elif token:
             commands.authenticate(hub, self, token, answer=False)
 
     def _take(self, frame: Frame) -> None:
-        if frame.opcode is Opcode.TEXT:
+        if frame.opcode is Opcode.PING:
+            self.outbox.write(Frame(Opcode.PONG, frame.data).serialize(mask=False))
+        elif frame.opcode is Opcode.TEXT:
             self._text = bytearray(frame.data)
         elif frame.opcode is Opcode.CONT and self._text is not None:
             self._text += frame.data
         elif frame.opcode is Opcode.BINARY:
             commands.answer_error(self, "bad_json", "a message is text")
-            return
         else:
-            # websockets has answered pings and closes, a pong is a sign of life, and a binary message was refused.
+            # The protocol has answered a close, a pong is a sign of life, and a binary message was refused.
             return
-        if frame.fin:
+        if frame.fin and self._text is not None and frame.opcode in (Opcode.TEXT, Opcode.CONT):
             text, self._text = bytes(self._text), None
-            commands.handle(self._hub, self, text)
+            self.in_turn(lambda: commands.handle(self._hub, self, text))
 
     def _flush(self) -> None:
-        """Write what the protocol wants to send: handshake, pongs, closes."""
+        """Write what the protocol wants to send: handshake, closes."""
         for data in self._protocol.data_to_send():
             if data:
                 self.outbox.write(data)
             else:
-                self._closing = True
-                self._leave()
-                self._transport.close()
-                if self._abort is None:
-                    self._abort = self._hub.loop.call_later(HANDSHAKE_WITHIN_S, self.cut_off)
+                self._hang_up()
         if not self._closing:
             self.outbox.check()
 
+    def _hang_up(self) -> None:
+        """Everything is said, a close frame too if it was a WebSocket."""
+        said = self._protocol.close_sent
+        if said is not None and said.code == CloseCode.POLICY_VIOLATION and not self._closing:
+            REFUSED.labels(CloseCode.POLICY_VIOLATION).inc()
+        self._closing = True
+        self._leave()
+        if said is None:
+            self._transport.close()
+        else:
+            # Closed while something comes in, the system would answer that, and the client might never see why.
+            self._transport.write_eof()
+        if self._abort is None:
+            wait_s = HANG_UP_WITHIN_S if said is None else ABORT_AFTER_S
+            self._abort = self._hub.loop.call_later(wait_s, self.cut_off)
+
     def _leave(self) -> None:
+        self._turns.end()
         self.outbox.close()
         for event in list(self.subscriptions):
             self.unsubscribe(event)
         self._hub.watchers.discard(self)
         CONNECTIONS.set(len(self._hub.watchers))
-
-
-def origin_is_allowed(request: Request, allowed: str) -> bool:
-    """Whether the page that connects, if it is a page, was served by us or is on the list."""
-    origin = request.headers.get("Origin")
-    if origin is None:
-        return True  # not a page: browsers always send it
-    others = {other.strip().rstrip("/") for other in allowed.split(",")}
-    if "*" in others or origin in others:
-        return True
-    try:
-        return urlsplit(origin).netloc == request.headers.get("Host")
-    except ValueError:
-        return False  # not an address

@@ -10,14 +10,14 @@ from datetime import UTC, datetime
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.logs import get_logger
 from clientmgr.live.redis_stream import Entry
-from streaming.live.broadcast.broadcast_metrics import FANOUT, FIX_AGE, LAG, MALFORMED, ORPHANS, RECORDS
+from streaming.live.broadcast.broadcast_metrics import FANOUT, FIX_AGE, LAG, MALFORMED, ORPHANS, RECORDS, TOO_LARGE
 from streaming.live.broadcast.frames import position_frame
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
 from streaming.live.broadcast.sending.frame_batch import FrameBatch
 from streaming.live.broadcast.sending.interface import WatchesSeveral
 from streaming.live.broadcast.subscriptions import Topic, TopicRegistry
-from streaming.live.records import decode_record
+from streaming.live.records import RecordTooLargeError, decode_record
 
 log = get_logger(__name__)
 
@@ -26,7 +26,12 @@ class Fanout:
     """Sends what one instance reads from the stream to its connections."""
 
     def __init__(
-        self, instance: str, participants: Participants, topics: TopicRegistry, last_positions: LastPositions
+        self,
+        instance: str,
+        participants: Participants,
+        topics: TopicRegistry,
+        last_positions: LastPositions,
+        largest_bytes: int,
     ) -> None:
         self._participants = participants
         self._topics = topics
@@ -35,6 +40,8 @@ class Fanout:
         self._frames = FANOUT.labels(instance)
         self._orphans = ORPHANS.labels(instance)
         self._malformed = MALFORMED.labels(instance)
+        self._too_large = TOO_LARGE.labels(instance)
+        self._largest_bytes = largest_bytes
 
     def broadcast(self, entries: Sequence[Entry]) -> None:
         """Send a batch to everybody who watches one of its devices' events."""
@@ -44,7 +51,11 @@ class Fanout:
         now = datetime.now(UTC)
         for entry_id, fields in entries:
             try:
-                position = decode_record(fields, now)
+                position = decode_record(fields, now, self._largest_bytes)
+            except RecordTooLargeError as error:
+                self._too_large.inc()
+                log.debug("a record is too large", entry=entry_id, error=str(error))
+                continue
             except InvalidInputError as error:
                 malformed += 1
                 if malformed == 1:

@@ -1,11 +1,9 @@
-"""Plain HTTP on the WebSocket port: the page, metrics and health."""
+"""Plain HTTP on the WebSocket port: the page and health."""
 
 import functools
 from importlib.resources import files
 from typing import Final
 
-from prometheus_client import REGISTRY
-from prometheus_client.exposition import choose_encoder
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
 
@@ -24,16 +22,20 @@ _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
     "form-action 'none'; frame-ancestors"
 )
-_REASONS: Final = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
+_REASONS: Final = {
+    200: "OK",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    421: "Misdirected Request",
+    431: "Request Header Fields Too Large",
+    503: "Service Unavailable",
+}
 
 
 def answer(hub: Hub, request: Request, path: str) -> Response:
     """The answer to a request that is not for a WebSocket."""
     if request.method != "GET":
         return _response(405, PLAIN_TEXT, b"only GET")
-    if path == "/metrics":
-        encode, content_type = choose_encoder(request.headers.get("Accept", ""))
-        return _response(200, content_type, encode(REGISTRY))
     if path == "/healthz":
         problem = hub.problem()
         return _response(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
@@ -42,7 +44,12 @@ def answer(hub: Hub, request: Request, path: str) -> Response:
         policy = f"{_POLICY} {' '.join(dashboard_origins(hub.settings))}"
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
         return _response(200, content_type, _file(name), headers)
-    return _response(404, PLAIN_TEXT, b"there are /ws, /live, /metrics and /healthz")
+    return _response(404, PLAIN_TEXT, b"there are /ws, /live and /healthz")
+
+
+def refusal(status: int, why: str) -> Response:
+    """The answer to a request that is not looked at any further."""
+    return _response(status, PLAIN_TEXT, why.encode())
 
 
 def dashboard_origins(settings: Settings) -> list[str]:

@@ -1,25 +1,39 @@
 """What all connections of an instance share."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from clientmgr.base.forwarded import Network
 from clientmgr.base.settings import Settings
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
+from streaming.live.broadcast.places import Places
 from streaming.live.broadcast.sending.interface import Sender
+from streaming.live.broadcast.sending.outbox import Outbox
 from streaming.live.broadcast.subscriptions import TopicRegistry
+from streaming.live.broadcast.turns import Work
 
 
 class OpenConnection(Protocol):
     """A connection, as far as the instance that serves it knows it."""
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+    @property
+    def subscriptions(self) -> Collection[str]:
+        """The events that it watches."""
 
     def check(self, now: float, wall_clock: float) -> None:
         """Close it if it is silent, slow or no longer allowed to watch."""
 
     def close(self, code: int, reason: str) -> None:
         """Send a close frame, and hang up within a second whether the client answers or not."""
+
+    def in_turn(self, work: Work) -> None:
+        """Do something that gives an answer, when all earlier answers are on their way."""
 
 
 @dataclass
@@ -36,6 +50,11 @@ class Hub:
     problem: Callable[[], str]
     """What is wrong with the instance, in a few words; empty: nothing."""
     loop: asyncio.AbstractEventLoop
+    places: Places
+    own_hosts: frozenset[str] | None
+    """What a request's Host may be. None: anything."""
+    trusted_proxies: Sequence[Network]
+    """Their word on whose connection it is counts."""
     transports: set[OpenConnection] = field(default_factory=set)
     """Everything that is connected, plain HTTP too."""
     watchers: set[OpenConnection] = field(default_factory=set)

@@ -8,8 +8,11 @@ import msgspec
 
 from clientmgr.base.portions import portions
 from clientmgr.live.redis_stream import RedisClient
+from streaming.live.records import LARGEST_RECORD
 
 FORGET_AT_ONCE = 1000
+NAMES_BYTES = 1024
+"""How much longer than its record a position can be: it has the device's id in JSON, and names of fields."""
 
 
 class _Timed(msgspec.Struct):
@@ -22,10 +25,13 @@ _decoder = msgspec.json.Decoder(_Timed)
 class LastPositions:
     """The newest position by the time of its fix: an old fix that a device sends late does not count."""
 
-    def __init__(self, stream: str, keep_days: int = 0) -> None:
-        """Positions older than `keep_days` are forgotten, in Redis too. 0: keep all."""
+    def __init__(self, stream: str, keep_days: int = 0, *, largest_bytes: int = LARGEST_RECORD) -> None:
+        """Positions older than `keep_days` are forgotten, in Redis too. 0: keep all. So are those that come from a
+        record of more than `largest_bytes`, which an earlier version may have saved.
+        """
         self._key = f"{stream}:last-positions"
         self._keep_ms = keep_days * 86_400_000
+        self._largest_bytes = largest_bytes + NAMES_BYTES
         self._known: dict[str, tuple[int, bytes]] = {}
         self._unsaved: set[str] = set()
 
@@ -43,6 +49,11 @@ class LastPositions:
     async def load(self, client: RedisClient) -> None:
         """Add what other instances have saved, or this one before a restart."""
         saved = cast(dict[bytes, bytes], await client.hgetall(self._key))
+        too_large = [device_id for device_id, body in saved.items() if len(body) > self._largest_bytes]
+        for device_id in too_large:
+            del saved[device_id]
+        for portion in portions(too_large, FORGET_AT_ONCE):
+            await client.hdel(self._key, *portion)
         for device_id, body in saved.items():
             try:
                 ts = _decoder.decode(body).ts

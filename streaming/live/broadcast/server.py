@@ -11,18 +11,22 @@ from websockets.frames import CloseCode
 
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.database import Database
+from clientmgr.base.exposure import ensure_not_open_to_others
+from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, in_url, listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr.live.redis_stream import instance_id
 from clientmgr.live.tokens import token_key
+from streaming.live.broadcast.admission import own_hosts
 from streaming.live.broadcast.commands import send_snapshots
-from streaming.live.broadcast.connection import SPARE_CONNECTIONS, Connection
+from streaming.live.broadcast.connection import Connection, most_connections
 from streaming.live.broadcast.fanout import Fanout
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
+from streaming.live.broadcast.places import Places
 from streaming.live.broadcast.reader import StreamReader
 from streaming.live.broadcast.sending.auto import choose_sender
 from streaming.live.broadcast.subscriptions import TopicRegistry
@@ -57,20 +61,43 @@ def run_broadcast(settings: Settings) -> int:
 
 async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_ready: Ready = lambda _: None) -> None:
     """Serve until `stop` is set. `on_ready` is called with the port."""
+    ensure_not_open_to_others(
+        "the live broadcast",
+        "LIVE_WS_HOST",
+        settings.live_ws_host,
+        protected=settings.live_auth == "on",
+        protect_by="set LIVE_AUTH=on",
+    )
+    trusted_proxies = trusted_networks("LIVE_TRUSTED_PROXIES", settings.live_trusted_proxies)
     loop = asyncio.get_running_loop()
     instance = instance_id(settings)
     participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
     sender = choose_sender(io_uring=settings.live_io_uring)
     topics = TopicRegistry(sender, settings.live_topics_warning)
-    last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
-    fanout = Fanout(instance, participants, topics, last_positions)
+    last_positions = LastPositions(
+        settings.redis_telemetry_stream, settings.telemetry_retention_days, largest_bytes=settings.live_max_record_bytes
+    )
+    fanout = Fanout(instance, participants, topics, last_positions, settings.live_max_record_bytes)
     reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
 
     def problem() -> str:
         without_map = "" if participants.loaded.is_set() else "the map of devices to events is not loaded yet"
         return reader.problem() or without_map
 
-    hub = Hub(settings, instance, token_key(settings), participants, sender, topics, last_positions, problem, loop)
+    hub = Hub(
+        settings,
+        instance,
+        token_key(settings),
+        participants,
+        sender,
+        topics,
+        last_positions,
+        problem,
+        loop,
+        Places(settings),
+        own_hosts(settings),
+        trusted_proxies,
+    )
     if settings.live_auth == "off":
         log.warning("LIVE_AUTH is off: anybody who can connect may watch every event")
     with contextlib.closing(sender), _listener(settings) as listener:
@@ -133,8 +160,7 @@ async def _check_connections(hub: Hub) -> None:
 
 @contextlib.contextmanager
 def _listener(settings: Settings) -> Any:
-    wanted = settings.live_ws_max_connections + SPARE_CONNECTIONS + OTHER_FILES
-    allow_open_files(wanted, setting="LIVE_WS_MAX_CONNECTIONS")
+    allow_open_files(most_connections(settings) + OTHER_FILES, setting="LIVE_WS_MAX_CONNECTIONS")
     names = "LIVE_WS_HOST, LIVE_WS_PORT"
     with listening(settings.live_ws_host, settings.live_ws_port, settings=names, backlog=BACKLOG) as listener:
         # Accepted connections inherit both.

@@ -12,12 +12,13 @@ from clientmgr.base.errors import InvalidInputError, blames_the_database, is_per
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.live.redis_stream import Entry
-from streaming.live.records import Position, decode_record
+from streaming.live.records import LARGEST_RECORD, Position, decode_record, record_size
 
 log = get_logger(__name__)
 
 _QUERIES = named_queries("live/queries/positions.sql")
 LONGEST_REASON = 1000
+START_OF_A_VALUE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +44,12 @@ class Written:
 class PositionStore:
     """Writes batches, one at a time."""
 
-    def __init__(self, pool: AsyncConnectionPool, stream: str, retention_days: int) -> None:
+    def __init__(
+        self, pool: AsyncConnectionPool, stream: str, retention_days: int, *, largest_bytes: int = LARGEST_RECORD
+    ) -> None:
         self._pool = pool
         self._stream = stream
+        self._largest_bytes = largest_bytes
         self._retention = timedelta(days=retention_days) if retention_days else None
         self._known_days: set[date] = set()
 
@@ -95,7 +99,7 @@ class PositionStore:
             if not entry[1]:
                 continue
             try:
-                position = decode_record(entry[1], now)
+                position = decode_record(entry[1], now, self._largest_bytes)
                 if self._retention is not None and position.fixed_at < now - self._retention:
                     raise InvalidInputError(
                         "ts", f"a time of the last {self._retention.days} days", position.fixed_at.isoformat()
@@ -149,8 +153,13 @@ class PositionStore:
             "stream": self._stream,
             "entry_id": [found.entry[0].decode() for found in rejected],
             "reason": [found.reason.replace("\0", "")[:LONGEST_REASON] for found in rejected],
-            "fields": [_as_json(found.entry[1]) for found in rejected],
+            "fields": [self._fields(found) for found in rejected],
         }
+
+    def _fields(self, rejected: Rejected) -> bytes:
+        """Of a record that is too large, enough to see whose it is."""
+        fields = rejected.entry[1]
+        return _as_json(fields, START_OF_A_VALUE if record_size(fields) > self._largest_bytes else None)
 
 
 def _columns(positions: Sequence[Position]) -> dict[str, list[object]]:
@@ -169,8 +178,8 @@ def _columns(positions: Sequence[Position]) -> dict[str, list[object]]:
     }
 
 
-def _as_json(fields: dict[bytes, bytes]) -> bytes:
+def _as_json(fields: dict[bytes, bytes], at_most: int | None) -> bytes:
     def readable(value: bytes) -> str:
-        return value.decode(errors="backslashreplace")
+        return value[:at_most].decode(errors="backslashreplace")
 
     return msgspec.json.encode({readable(name): readable(value) for name, value in fields.items()})

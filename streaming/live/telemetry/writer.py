@@ -63,7 +63,12 @@ async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst:
     pool = database.pool_async(Role.WRITER, size=2, timeout_s=CONNECTION_WITHIN_S)
     async with client, pool:
         name = instance_id(settings)
-        store = PositionStore(pool, settings.redis_telemetry_stream, settings.telemetry_retention_days)
+        store = PositionStore(
+            pool,
+            settings.redis_telemetry_stream,
+            settings.telemetry_retention_days,
+            largest_bytes=settings.live_max_record_bytes,
+        )
         maintenance = StreamMaintenance(settings, store, DURABLE_GROUP)
         writer = TelemetryWriter(settings, client, store, maintenance, name)
         done = asyncio.Event()

@@ -56,12 +56,19 @@ class Outbox:
         self._seen_size = 0
         self._slow_until = 0.0
         self._high_water = min(HIGH_WATER, threshold)
+        self.replied_bytes = 0
+        """In answers so far."""
         transport.set_write_buffer_limits(high=self._high_water)
 
     @property
     def slow(self) -> bool:
         """Whether positions wait here, or would."""
         return self._full or bool(self._waiting)
+
+    @property
+    def full(self) -> bool:
+        """Whether the transport takes no more."""
+        return self._full
 
     @property
     def idle(self) -> bool:
@@ -99,11 +106,10 @@ class Outbox:
         self._transport.write(data)
 
     def reply(self, frame: bytes) -> None:
-        """Send an answer, whole and in order. A client with nothing unsent may ask for a snapshot of any size."""
+        """Send an answer, whole and in order."""
         if self._closed:
             return
-        if not self.slow:
-            self._allowance = len(frame)
+        self.replied_bytes += len(frame)
         self.write(frame)
         self.check()
 
@@ -119,18 +125,22 @@ class Outbox:
             self._full = True
             self._moved_at = self._clock()
             self._seen_size = self._transport.get_write_buffer_size()
+            # Until now it kept up. A snapshot or a batch may be larger than the threshold: it gets the time to take it.
+            self._allowance = max(self._allowance, self._seen_size - self._high_water)
         # With a limit of 0 it reports the first byte that it can't pass on, and when it has passed on the last.
         self._transport.set_write_buffer_limits(high=0)
         self._slow_until = self._clock() + ON_PROBATION_S
 
-    def resumed(self) -> None:
-        """The transport is empty: give it what waits, in chunks, until it is full again."""
+    def resumed(self, go_first: Callable[[], None] = lambda: None) -> None:
+        """The transport is empty. Answers go first; then give it what waits, in chunks, until it is full again."""
         self._full = False
-        self._allowance = 0
         self._moved_at = self._clock()
+        go_first()
         while self._waiting and not self._full and not self._closed:
             self._transport.write(self._next_chunk())
         self._straight = not self.slow and not self._closed
+        if self._straight:
+            self._allowance = 0
 
     def stalled_for(self) -> float:
         """For how many seconds the client has taken nothing although something waits."""
