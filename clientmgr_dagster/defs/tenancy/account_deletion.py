@@ -21,6 +21,7 @@ class DeletionConfig(dg.Config):
     customer_id: str
     requested_by: str
     event_id: str = ""
+    claimed_by: str = ""
     occurred_at_ms: int = 0
     """0: now, and earlier requests do not count. That is right for a person who starts the job by hand."""
 
@@ -66,6 +67,7 @@ def deletion_config(request: TenantRequest) -> dg.RunConfig:
         customer_id=str(request.customer_id),
         requested_by=request.actor,
         event_id=request.event_id,
+        claimed_by=request.claimed_by,
         occurred_at_ms=0 if request.asked_at is None else round(request.asked_at.timestamp() * 1000),
     )
     return dg.RunConfig(ops={"delete_account": config})
@@ -74,5 +76,9 @@ def deletion_config(request: TenantRequest) -> dg.RunConfig:
 def _request(config: DeletionConfig) -> TenantRequest:
     asked_at = datetime.fromtimestamp(config.occurred_at_ms / 1000, UTC) if config.occurred_at_ms else None
     return TenantRequest(
-        parse_customer_id(config.customer_id, field="customer_id"), config.requested_by, asked_at, config.event_id
+        parse_customer_id(config.customer_id, field="customer_id"),
+        config.requested_by,
+        asked_at,
+        config.event_id,
+        config.claimed_by,
     )
