@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
-from clientmgr.audit.log import AuditEntry, AuditLogger
+from clientmgr.audit.log import AuditEntry, AuditLogger, Detail
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
@@ -17,6 +17,7 @@ from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
 from clientmgr.contracts.deletions import ContactDeletion, decode_deletion
+from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
 from clientmgr.devices.store import DeviceStore
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
@@ -24,6 +25,9 @@ from streaming.runtime.retrying import settle_failures
 from streaming.runtime.tenant_batches import TenantBatches, Work
 
 ACTOR = "contact-deletion"
+
+Published = tuple[ContactDeletion, str]
+"""A deletion, and who published it; empty: our own nightly job, or somebody whom nobody asked."""
 
 
 class ContactDeletionWorker:
@@ -44,16 +48,22 @@ class ContactDeletionWorker:
             except InvalidMessageError as error:
                 outcomes[position] = give_up(batch, message, error)
             else:
-                work.append(Work(position, customer_id, deletion))
+                work.append(Work(position, customer_id, (deletion, message.attributes.get(PUBLISHER_ATTRIBUTE, ""))))
         failures = await self._tenants.run(batch, work)
         settle_failures(batch, outcomes, failures, most_attempts=self._most_attempts, give_up=give_up)
         return outcomes
 
     async def _delete(
-        self, connection: AsyncConnection[Any], deletions: Mapping[CustomerId, Sequence[ContactDeletion]]
+        self, connection: AsyncConnection[Any], deletions: Mapping[CustomerId, Sequence[Published]]
     ) -> None:
         contacts = {customer_id: _moments(of_tenant) for customer_id, of_tenant in deletions.items()}
         deleted = await self._store.delete_contacts(connection, contacts)
+        publishers: dict[tuple[CustomerId, int], dict[str, Detail]] = {
+            (customer_id, deletion.contact_id): {"published_by": publisher}
+            for customer_id, of_tenant in deletions.items()
+            for deletion, publisher in of_tenant
+            if publisher
+        }
         await self._audit.append_async(
             connection,
             [
@@ -64,6 +74,7 @@ class ContactDeletionWorker:
                     "deleted",
                     contact_id=contact_id,
                     rows_affected=deleted.get(customer_id, {}).get(contact_id, 0),
+                    details=publishers.get((customer_id, contact_id), {}),
                 )
                 for customer_id, of_tenant in contacts.items()
                 for contact_id in of_tenant
@@ -71,10 +82,10 @@ class ContactDeletionWorker:
         )
 
 
-def _moments(deletions: Sequence[ContactDeletion]) -> dict[int, set[int]]:
+def _moments(deletions: Sequence[Published]) -> dict[int, set[int]]:
     """Contact → when it was deleted. Which devices go depends on the moment, so each of them counts."""
     contacts: dict[int, set[int]] = {}
-    for deletion in deletions:
+    for deletion, _ in deletions:
         contacts.setdefault(deletion.contact_id, set()).add(deletion.deleted_at)
     return contacts
 

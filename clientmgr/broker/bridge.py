@@ -33,6 +33,7 @@ from clientmgr.broker.pubsub.client import PubSubClient
 from clientmgr.broker.pubsub.resources import MissingResourcesError
 from clientmgr.broker.pubsub.wire import Delivery, storable
 from clientmgr.broker.settling import passes_erased
+from clientmgr.contracts import publishers
 
 log = get_logger(__name__)
 
@@ -102,7 +103,7 @@ async def _prepare(settings: Settings, database: Database, client: PubSubClient,
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         for subscription, topic in routes.items():
             await ensure_topic(connection, topic, total_partitions=settings.broker_total_partitions)
-            if settings.pubsub_emulator_host:
+            if settings.pubsub_emulator_host or settings.pubsub_gateway_address:
                 await _refuse_circle(connection, client.subscription_path(subscription), topic)
 
 
@@ -185,7 +186,7 @@ class _Copy:
                 if delivery.message.message_id in new:
                     new.discard(delivery.message.message_id)
                     if not passes_erased(delivery.message.attributes, delivery.message.data):
-                        messages.append(_message(delivery))
+                        messages.append(_message(self._topic, delivery))
             if messages:
                 await append_transactions(
                     connection, self._topic, [(message,) for message in messages], cut_off_ms=self._cut_off_ms
@@ -222,13 +223,14 @@ class _WithCustomer(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_WithCustomer)
 
 
-def _message(delivery: Delivery) -> Message:
+def _message(topic: str, delivery: Delivery) -> Message:
     message = delivery.message
     return Message(
         message.data,
         storable(message.tenant) or _customer_in(message.data),
         storable(message.key),
-        {storable(name): storable(value) for name, value in message.attributes.items()},
+        {storable(name): storable(value) for name, value in message.attributes.items()}
+        | publishers.stamp(topic, publishers.UNKNOWN_TO_US),
     )
 
 

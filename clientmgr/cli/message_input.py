@@ -17,6 +17,7 @@ import msgspec
 from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import Message, check_publishable
+from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
 
 IN_MEMORY_BYTES = 16 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -72,6 +73,8 @@ def parse_attributes(pairs: Sequence[str]) -> dict[str, str]:
             raise InvalidInputError("--attr", "NAME=VALUE", pair)
         if name in attributes:
             raise InvalidInputError("--attr", "each name once", pair)
+        if name == PUBLISHER_ATTRIBUTE:
+            raise InvalidInputError("--attr", f"any name but {PUBLISHER_ATTRIBUTE}, which says who publishes", pair)
         attributes[name] = value
     return attributes
 

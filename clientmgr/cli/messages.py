@@ -18,7 +18,8 @@ from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.tailing import tail_topic
 from clientmgr.cli.message_input import MessageForm, opened, parse_attributes
 from clientmgr.cli.message_output import json_line, text_line
-from clientmgr.cli.output import JsonOption, console, open_database, print_json, progress_bar
+from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, progress_bar
+from clientmgr.contracts.publishers import stamp
 
 MESSAGES_A_CHUNK = 1000
 BYTES_A_CHUNK = 8 * 1024 * 1024
@@ -53,7 +54,8 @@ def publish(
     if (message is None) == (file is None):
         raise InvalidInputError("JSON", "a message, - or --file, and one of them", message or "")
     database, settings = open_database()
-    form = MessageForm(topic, settings.broker_max_message_bytes, tenant, key, parse_attributes(attributes or []))
+    stamped = parse_attributes(attributes or []) | stamp(topic, actor())
+    form = MessageForm(topic, settings.broker_max_message_bytes, tenant, key, stamped)
     broker = open_broker(settings, database)
     if message is not None and message != "-":
         single = form.message(message.encode(errors="surrogateescape"))

@@ -16,6 +16,7 @@ from clientmgr.base.database import Database
 from clientmgr.base.logs import configure_logging, get_logger, logs_as_json
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings, load_settings
+from clientmgr.cli import gateway_tokens
 from clientmgr.cli.output import log_failures
 from clientmgr.contracts import daemons
 
@@ -26,11 +27,15 @@ EVERY_ADDRESS = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # noqa: S104
 
 
 def register(app: typer.Typer) -> None:
-    app.command("pubsub-gateway")(pubsub_gateway)
+    gateway = typer.Typer()
+    gateway.callback(invoke_without_command=True)(pubsub_gateway)
+    gateway_tokens.register(gateway)
+    app.add_typer(gateway, name="pubsub-gateway")
     app.command()(bridge)
 
 
 def pubsub_gateway(
+    context: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on. Default: PUBSUB_GATEWAY_HOST.")] = None,
     port: Annotated[
         int | None, typer.Option(min=0, max=65535, help="Port; 0 is a free one. Default: PUBSUB_GATEWAY_PORT.")
@@ -38,6 +43,8 @@ def pubsub_gateway(
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not print where it listens; the log says it too.")] = False,
 ) -> None:
     """Speak Google's Pub/Sub protocol on the PostgreSQL log, for any Pub/Sub client. Ctrl-C stops it."""
+    if context.invoked_subcommand is not None:
+        return
     settings = _settings("pubsub-gateway", pubsub_gateway_host=host, pubsub_gateway_port=port)
     database = Database.from_settings(settings)
     # gRPC is slow to import: other commands need not wait for it.
@@ -48,7 +55,8 @@ def pubsub_gateway(
 
     def on_ready(chosen_port: int) -> None:
         if not quiet:
-            sys.stdout.write(f"export PUBSUB_EMULATOR_HOST={gateway_address(settings, chosen_port)}\n")
+            setting = "GATEWAY_ADDRESS" if settings.pubsub_gateway_tls_certificate else "EMULATOR_HOST"
+            sys.stdout.write(f"export PUBSUB_{setting}={gateway_address(settings, chosen_port)}\n")
             sys.stdout.flush()
 
     async def main(stop: asyncio.Event) -> None:

@@ -32,6 +32,14 @@ SHARED_SETTINGS: Final = (
 )
 """What every daemon goes by, besides the logins of its roles."""
 
+_TO_PUBSUB = (
+    "PUBSUB_EMULATOR_HOST",
+    "PUBSUB_GATEWAY_ADDRESS",
+    "PUBSUB_TOKEN_FILE",
+    "PUBSUB_TLS_CA",
+    "PUBSUB_TLS_CERTIFICATE",
+    "PUBSUB_TLS_KEY",
+)
 TRANSPORT_SETTINGS: Final = (
     "BROKER_TOTAL_PARTITIONS",
     "BROKER_BATCH_SIZE",
@@ -39,7 +47,7 @@ TRANSPORT_SETTINGS: Final = (
     "BROKER_PUBLISH_TIMEOUT_MS",
     "BROKER_RETENTION_HOURS",
     "PUBSUB_PROJECT",
-    "PUBSUB_EMULATOR_HOST",
+    *_TO_PUBSUB,
     "PUBSUB_CREATE_MISSING",
     "PUBSUB_ACK_DEADLINE_S",
     "PUBSUB_MAX_OUTSTANDING_MESSAGES",
@@ -163,6 +171,15 @@ ALL: tuple[DaemonEntry, ...] = (
         settings=(
             "PUBSUB_GATEWAY_HOST",
             "PUBSUB_GATEWAY_PORT",
+            "PUBSUB_GATEWAY_IDENTITIES",
+            "PUBSUB_GATEWAY_TLS_CERTIFICATE",
+            "PUBSUB_GATEWAY_TLS_KEY",
+            "PUBSUB_GATEWAY_CLIENT_CA",
+            "PUBSUB_GATEWAY_TLS_BY_PROXY",
+            "PUBSUB_GATEWAY_MAX_BYTES",
+            "PUBSUB_GATEWAY_MAX_CLIENT_BYTES",
+            "PUBSUB_GATEWAY_MAX_TOPICS",
+            "PUBSUB_GATEWAY_MAX_SUBSCRIPTIONS",
             "PUBSUB_PROJECT",
             "BROKER_RETENTION_HOURS",
             "BROKER_TOTAL_PARTITIONS",
@@ -393,7 +410,7 @@ ALL: tuple[DaemonEntry, ...] = (
         roles=(Role.WRITER,),
         settings=(
             "PUBSUB_PROJECT",
-            "PUBSUB_EMULATOR_HOST",
+            *_TO_PUBSUB,
             "BROKER_TOTAL_PARTITIONS",
             "BROKER_PUBLISH_TIMEOUT_MS",
             "BROKER_RETENTION_HOURS",

@@ -7,7 +7,6 @@ import msgspec
 from msgspec import Struct
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.contracts import topics
 from clientmgr.contracts.decoding import (
     Identifier,
     InvalidMessageError,
@@ -16,6 +15,7 @@ from clientmgr.contracts.decoding import (
     checked_customer_id,
     decode,
 )
+from clientmgr.contracts.publishers import UNAUTHENTICATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,8 @@ class TenantRequest:
     asked_at: datetime | None = None
     """When it was asked, as the message says. None: a person asks now, and overrules what was asked before."""
     event_id: str = ""
+    claimed_by: str = ""
+    """Who asks, as the message itself says: anybody can write anything there."""
 
 
 class ActivateCustomer(Struct, frozen=True, rename="camel"):
@@ -50,20 +52,20 @@ _ACTIVATION = msgspec.json.Decoder(ActivateCustomer)
 _DELETION = msgspec.json.Decoder(DeleteAccount)
 
 
-def decode_activation(data: bytes) -> TenantRequest:
-    """What the message asks for, or `InvalidMessageError` that names the field."""
+def decode_activation(data: bytes, actor: str = UNAUTHENTICATED) -> TenantRequest:
+    """What the message asks for, or `InvalidMessageError` that names the field. `actor`: see `publishers.actor_of`."""
     message: ActivateCustomer = decode(_ACTIVATION, data)
-    return _request(message, actor=topics.ACTIVATE_CUSTOMER)
+    return _request(message, actor)
 
 
-def decode_deletion(data: bytes) -> TenantRequest:
-    """What the message asks for and who does, or `InvalidMessageError` that names the field."""
+def decode_deletion(data: bytes, actor: str = UNAUTHENTICATED) -> TenantRequest:
+    """What the message asks for, or `InvalidMessageError` that names the field. `actor`: see `publishers.actor_of`."""
     message: DeleteAccount = decode(_DELETION, data)
     _check_text("requestedBy", message.requested_by)
-    return _request(message, actor=message.requested_by)
+    return _request(message, actor, claimed_by=message.requested_by)
 
 
-def _request(message: ActivateCustomer | DeleteAccount, *, actor: str) -> TenantRequest:
+def _request(message: ActivateCustomer | DeleteAccount, actor: str, *, claimed_by: str = "") -> TenantRequest:
     check_occurred_at(message.occurred_at)
     _check_text("eventId", message.event_id)
     return TenantRequest(
@@ -71,6 +73,7 @@ def _request(message: ActivateCustomer | DeleteAccount, *, actor: str) -> Tenant
         actor,
         datetime.fromtimestamp(message.occurred_at / 1000, UTC),
         message.event_id,
+        claimed_by,
     )
 
 

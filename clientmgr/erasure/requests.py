@@ -17,8 +17,9 @@ from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.broker.interface import Broker
+from clientmgr.broker.interface import Broker, Message
 from clientmgr.contact_deletions.publishing import deletion_message
+from clientmgr.contracts import publishers
 from clientmgr.contracts.decoding import FUTURE_TOLERANCE_MS
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr.tenants.registry import ensure_usable, find_tenant
@@ -66,7 +67,8 @@ async def request_erasure(
         await AuditLogger.from_settings(settings).append_async(connection, [entry])
         # Last: from here on the transaction holds up everyone else who publishes to the topic.
         message = deletion_message(customer_id, contact_id, requested.deleted_at)
-        await broker.publish(CONTACT_DELETION, [message], connection=connection)
+        stamped = Message(message.data, message.tenant, message.key, publishers.stamp(CONTACT_DELETION, actor))
+        await broker.publish(CONTACT_DELETION, [stamped], connection=connection)
     return requested
 
 

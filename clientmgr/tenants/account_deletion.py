@@ -131,6 +131,8 @@ class AccountDeletion:
     ) -> None:
         if request.event_id:
             details = {"event_id": request.event_id, **details}
+        if request.claimed_by:
+            details = {"claimed_by": request.claimed_by, **details}
         entry = AuditEntry(
             request.customer_id, request.actor, ACTION, outcome, rows_affected=rows_affected, details=details
         )

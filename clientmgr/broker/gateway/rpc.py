@@ -100,7 +100,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no type
             except Exception as error:  # noqa: BLE001  every error becomes a status
                 status = _status(error, name)
             # Out here: gRPC keeps what abort raises in a circle, and with it all that the error's frames hold.
-            await context.abort(*status)
+            return await context.abort(*status)
 
         return handle
 

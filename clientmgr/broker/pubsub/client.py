@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
-import grpc
 from google.api_core import exceptions
 from google.api_core.retry import AsyncRetry
 from google.pubsub_v1 import PublisherAsyncClient, SubscriberAsyncClient, types
@@ -20,6 +19,7 @@ from google.pubsub_v1.services.subscriber.transports import SubscriberGrpcAsyncI
 from clientmgr.base.errors import is_transient
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
+from clientmgr.broker.pubsub.channels import gateway_channel
 from clientmgr.broker.pubsub.wire import Delivery, from_proto
 
 CALL_TIMEOUT_S = 15.0
@@ -29,14 +29,6 @@ EPOCH = datetime(1970, 1, 2, tzinfo=UTC)
 ACKS_A_REQUEST = 1000
 MAX_HOLD_S = 600
 
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", -1),
-    ("grpc.max_send_message_length", -1),
-    # The library's own default is two minutes: too long to notice that a server came back.
-    ("grpc.max_reconnect_backoff_ms", 2_000),
-    ("grpc.keepalive_time_ms", 30_000),
-)
-
 
 class PubSubClient:
     """Short names in, short names out: the project is the settings'."""
@@ -45,19 +37,15 @@ class PubSubClient:
         """`retry_for_s`: how long a call may take in all, its repetitions included, before it is given up."""
         self._retry = AsyncRetry(predicate=is_transient, initial=0.05, maximum=2.0, multiplier=2.0, timeout=retry_for_s)
         self._project = settings.pubsub_project
-        self._emulator = settings.pubsub_emulator_host
+        self._connect = gateway_channel(settings)
         self._publisher: PublisherAsyncClient
         self._subscriber: SubscriberAsyncClient
 
     async def open(self) -> None:
         """Nothing is connected yet; the first call is."""
-        if self._emulator:
-            self._publisher = PublisherAsyncClient(
-                transport=PublisherGrpcAsyncIOTransport(channel=_channel(self._emulator))
-            )
-            self._subscriber = SubscriberAsyncClient(
-                transport=SubscriberGrpcAsyncIOTransport(channel=_channel(self._emulator))
-            )
+        if self._connect is not None:
+            self._publisher = PublisherAsyncClient(transport=PublisherGrpcAsyncIOTransport(channel=self._connect()))
+            self._subscriber = SubscriberAsyncClient(transport=SubscriberGrpcAsyncIOTransport(channel=self._connect()))
         else:
             self._publisher, self._subscriber = PublisherAsyncClient(), SubscriberAsyncClient()
 
@@ -167,7 +155,3 @@ class PubSubClient:
                 timeout=CALL_TIMEOUT_S,
                 retry=self._retry if retry else None,
             )
-
-
-def _channel(address: str) -> Any:
-    return grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)

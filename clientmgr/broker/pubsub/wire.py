@@ -10,6 +10,7 @@ from google.pubsub_v1 import types
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
 from clientmgr.broker.message_checks import check_message
+from clientmgr.contracts.publishers import without_stamp
 
 KEY_ATTRIBUTE = "cm-key"
 
@@ -52,7 +53,8 @@ def check_room_for_attributes(message: Message) -> None:
 
 
 def to_proto(message: Message) -> Any:
-    attributes = dict(message.attributes)
+    # Who publishes is for the gateway to say: it refuses messages that do.
+    attributes = without_stamp(message.attributes)
     if message.key:
         attributes[KEY_ATTRIBUTE] = message.key
     return _MessageProto(data=message.data, attributes=attributes, ordering_key=message.tenant)
@@ -60,7 +62,8 @@ def to_proto(message: Message) -> Any:
 
 def from_proto(topic: str, received: Any) -> Delivery:
     message = received.message
-    attributes = dict(message.attributes)
+    # Google lets anybody set any attribute.
+    attributes = without_stamp(message.attributes)
     key = attributes.pop(KEY_ATTRIBUTE, "")
     return Delivery(
         ReceivedMessage(

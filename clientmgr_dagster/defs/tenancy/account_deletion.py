@@ -21,6 +21,7 @@ class DeletionConfig(dg.Config):
 
     customer_id: str
     event_id: str = ""
+    claimed_by: str = ""
     occurred_at_ms: int = 0
     """0: now, and earlier requests do not count. That is right for a person who starts the job by hand."""
 
@@ -65,6 +66,7 @@ def deletion_config(request: TenantRequest) -> dg.RunConfig:
     config = DeletionConfig(
         customer_id=str(request.customer_id),
         event_id=request.event_id,
+        claimed_by=request.claimed_by,
         occurred_at_ms=0 if request.asked_at is None else round(request.asked_at.timestamp() * 1000),
     )
     return dg.RunConfig(ops={"delete_account": config})
@@ -72,4 +74,10 @@ def deletion_config(request: TenantRequest) -> dg.RunConfig:
 
 def _request(config: DeletionConfig, actor: str) -> TenantRequest:
     asked_at = datetime.fromtimestamp(config.occurred_at_ms / 1000, UTC) if config.occurred_at_ms else None
-    return TenantRequest(parse_customer_id(config.customer_id, field="customer_id"), actor, asked_at, config.event_id)
+    return TenantRequest(
+        parse_customer_id(config.customer_id, field="customer_id"),
+        actor,
+        asked_at,
+        config.event_id,
+        config.claimed_by,
+    )

@@ -14,6 +14,7 @@ from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.broker.postgres.reading import LoggedMessage
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.lifecycle import TenantRequest, decode_activation, decode_deletion
+from clientmgr.contracts.publishers import actor_of
 from clientmgr.contracts.run_tags import REQUESTED_BY
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
@@ -108,13 +109,13 @@ def _understood(
     context: dg.SensorEvaluationContext,
     reader: CursorReader,
     messages: Sequence[LoggedMessage],
-    decode: Callable[[bytes], TenantRequest],
+    decode: Callable[[bytes, str], TenantRequest],
 ) -> list[Asked]:
     """What the messages ask for. A message that nobody can act on is set aside: the sensor goes on."""
     asked = []
     for message in messages:
         try:
-            asked.append(Asked(message.c_offset, decode(message.data)))
+            asked.append(Asked(message.c_offset, decode(message.data, actor_of(message.attributes))))
         except InvalidMessageError as error:
             reader.bury(message, error)
             context.log.warning(f"message {message.c_offset} is set aside, see `clientmgr dlq list`: {error}")
