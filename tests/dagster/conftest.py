@@ -7,8 +7,12 @@ import dagster as dg
 import pytest
 
 from clientmgr.base.database import Database, Role
-from clientmgr.base.settings import Settings
+from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from tests.conftest import _throwaway_database
+from tests.dagster.doors import Doors, opened_doors
 
 
 @pytest.fixture
@@ -42,3 +46,18 @@ def query(database: Database) -> Callable[..., list[tuple[Any, ...]]]:
             return cursor.fetchall() if cursor.description else []
 
     return run
+
+
+@pytest.fixture(scope="session")
+def doors(
+    postgres_server: EmbeddedPostgres, _template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Doors]:
+    for database in _throwaway_database(postgres_server, _template):
+        with database.connect(Role.OWNER) as connection:
+            ensure_database_grants(connection)
+        folder = tmp_path_factory.mktemp("doors")
+        settings = load_settings(
+            database_url=database.url, data_dir=folder, audit_hash_key="test-key", dagster_port=0, dashboard_port=0
+        )
+        with opened_doors(settings, folder) as doors:
+            yield doors

@@ -1,0 +1,288 @@
+"""The door to Dagster's UI: who gets in, from which pages, and by which requests. No attack leaves a run."""
+
+import json
+from collections.abc import Iterator
+from urllib.parse import parse_qs, quote, urlsplit
+
+import httpx
+import pytest
+from starlette.routing import Mount, Route, WebSocketRoute
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from clientmgr.base.errors import SettingsError
+from clientmgr.base.settings import load_settings
+from clientmgr_dashboard.access.authentication import COOKIE
+from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
+from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs, needs_of_change
+from tests.dagster.doors import LAUNCH, LAUNCH_INLINE, VERSION, Doors, ask, data_of, params
+from tests.dashboard.house import PASSWORDS
+
+FOREIGN = [
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://localhost:1"},
+    {"Sec-Fetch-Site": "cross-site"},
+    {"Sec-Fetch-Site": "same-site"},  # another port of this machine
+]
+FORM_TYPES = ["application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", ""]
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(autouse=True)
+def _no_run_is_left(doors: Doors) -> Iterator[None]:
+    before = len(doors.runs())
+    yield
+    assert len(doors.runs()) == before
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        LAUNCH_INLINE,
+        f"query Read {VERSION} {LAUNCH_INLINE.replace('mutation', 'mutation Launch', 1)}",
+        f"# {VERSION}\n{LAUNCH_INLINE}",
+        "subscription { locationStateChangeEvents { event { message } } }",
+        "fragment F on Query { version }",
+        "{" * 20_000,
+        "not GraphQL",
+    ],
+)
+def test_a_get_that_is_not_provably_a_query_is_refused(doors: Doors, document: str) -> None:
+    with doors.local() as local:
+        for more in ({}, {"operationName": "Launch"}, {"operationName": "Read"}):
+            answer = local.get("/graphql", params={"query": document, **more})
+            assert answer.status_code in {400, 405}, answer.text
+        assert local.request("HEAD", "/graphql", params={"query": document}).status_code in {400, 405}
+        twice = f"/graphql?query={quote(VERSION)}&query={quote(document)}"
+        assert local.get(twice).status_code == 400
+
+
+def test_a_query_by_get_is_answered_to_our_own_pages_and_to_scripts(doors: Doors) -> None:
+    with doors.local() as local:
+        assert data_of(local.get("/graphql", params={"query": VERSION})).keys() == {"version"}
+        for headers in FOREIGN:
+            assert local.get("/graphql", params={"query": VERSION}, headers=headers).status_code == 403
+
+
+@pytest.mark.parametrize("headers", FOREIGN)
+def test_another_site_s_page_changes_nothing_and_is_told_nothing(doors: Doors, headers: dict[str, str]) -> None:
+    with doors.local() as local, doors.visit("otto") as otto:
+        for visit in (local, otto):
+            assert ask(visit, LAUNCH_INLINE, **headers).status_code == 403
+            assert ask(visit, VERSION, **headers).status_code == 403
+            report = visit.post("/report_asset_materialization/numbers", json={"partition": "7"}, headers=headers)
+            assert report.status_code == 403
+
+
+@pytest.mark.parametrize("kind", FORM_TYPES)
+def test_what_a_form_can_send_is_refused_also_without_an_origin(doors: Doors, kind: str) -> None:
+    body = json.dumps({"query": LAUNCH_INLINE})
+    with doors.local() as local:
+        headers = {"Content-Type": kind} if kind else {}
+        for url in ("/graphql", f"/graphql?query={quote(LAUNCH_INLINE)}", "/report_asset_materialization/numbers"):
+            assert local.post(url, content=body, headers=headers).status_code == 415
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        [{"query": LAUNCH_INLINE}],
+        {"query": [LAUNCH_INLINE]},
+        {"query": None},
+        {"operationName": "Launch", "extensions": {"persistedQuery": {"sha256Hash": "0" * 64}}},
+        "mutation",
+        {"query": " " * 300_000 + LAUNCH_INLINE},
+    ],
+)
+def test_a_body_that_is_no_single_operation_is_refused(doors: Doors, body: object) -> None:
+    with doors.local() as local:
+        assert local.post("/graphql", json=body).status_code == 400
+        assert local.post(f"/graphql?query={quote(VERSION)}", json={"query": LAUNCH_INLINE}).status_code == 400
+        assert local.post("/graphql", content=b"\xff{", headers=JSON).status_code == 400
+
+
+def test_without_sign_in_only_names_of_this_machine_are_answered(doors: Doors) -> None:
+    with doors.local() as local:
+        port = local.base_url.port
+        for host in ("evil.example", f"evil.example:{port}", "127.0.0.1", f"127.0.0.1.evil.example:{port}", ""):
+            for path in ("/", "/server_info", "/graphql?query=%7Bversion%7D", "/logs/x/out"):
+                assert local.get(path, headers={"Host": host}).status_code == 421, (host, path)
+            assert ask(local, LAUNCH_INLINE, Host=host).status_code == 421
+        for host in (f"localhost:{port}", f"127.0.0.1:{port}", f"[::1]:{port}"):
+            assert local.get("/server_info", headers={"Host": host}).status_code == 200
+
+
+def test_who_has_not_signed_in_sees_nothing_but_that_the_server_is_well(doors: Doors) -> None:
+    with doors.visit() as stranger:
+        assert stranger.get("/server_info").status_code == 200
+        for path in ("/", "/runs", "/dagit_info", "/logs/a/out", "/notebook", "/download_debug/x", "/favicon.ico"):
+            assert stranger.get(path).status_code == 401, path
+        for path in ("/_next/static/x.js", "/vendor/graphiql/graphiql.min.css", f"/graphql?query={quote(VERSION)}"):
+            assert stranger.get(path).status_code == 401, path
+        assert ask(stranger, VERSION).status_code == 401
+        assert ask(stranger, LAUNCH_INLINE).status_code == 401
+        assert stranger.post("/report_asset_materialization/numbers", json={}).status_code == 401
+        stranger.cookies[COOKIE] = doors.sessions["otto"][:-2] + "xx"
+        assert ask(stranger, VERSION).status_code == 401
+
+
+def test_a_browser_is_sent_to_the_dashboard_and_from_there_back_to_the_page(doors: Doors) -> None:
+    with doors.visit() as stranger:
+        answer = stranger.get("/runs?view=all&x=a%20b", headers={"Accept": "text/html,*/*"})
+    assert answer.status_code == 303
+    where = urlsplit(answer.headers["location"])
+    assert f"{where.scheme}://{where.netloc}{where.path}" == f"{doors.dashboard_address}/sign-in"
+    wanted = parse_qs(where.query)["next"][0]
+    assert wanted == f"{doors.guarded_address}/runs?view=all&x=a%20b"
+    with httpx.Client(base_url=doors.dashboard_address) as dashboard:
+        form = dashboard.get(answer.headers["location"])
+        assert f"form-action 'self' {doors.guarded_address};" in form.headers["content-security-policy"]
+        signed_in = dashboard.post("/sign-in", data={"name": "otto", "password": PASSWORDS["otto"], "next": wanted})
+        assert signed_in.headers["location"] == wanted
+        assert dashboard.get(wanted, headers={"Accept": "text/html"}).status_code == 200, "the cookie counts here too"
+        port = doors.settings.dagster_port
+        for elsewhere in (
+            f"http://evil.example:{port}/",
+            f"{doors.guarded_address}@evil.example/",
+            f"{doors.guarded_address}.evil.example/",
+            f"{doors.guarded_address}0/",
+            f"https://127.0.0.1:{port}/",
+            f"javascript://127.0.0.1:{port}/%0aalert(1)",
+            f"{doors.guarded_address}\\@evil.example/",
+            f"http:\\\\127.0.0.1:{port}",
+            "http://[",
+        ):
+            refused = dashboard.get("/sign-in", params={"next": elsewhere})
+            assert refused.headers["location"] == "/", elsewhere
+
+
+def test_a_script_may_send_name_and_password(doors: Doors) -> None:
+    with doors.visit() as script:
+        script.auth = ("vera", PASSWORDS["vera"])
+        assert data_of(ask(script, VERSION))
+        assert ask(script, LAUNCH_INLINE).status_code == 403
+        script.auth = ("vera", "wrong")
+        assert ask(script, VERSION).status_code == 401
+
+
+def test_a_viewer_changes_nothing_and_dagster_greys_out_its_buttons(doors: Doors) -> None:
+    permissions = "{ permissions { permission value } }"
+    with doors.visit("vera") as vera, doors.visit("otto") as otto:
+        both = f"query A {VERSION} {LAUNCH_INLINE.replace('mutation', 'mutation B', 1)}"
+        for document in (LAUNCH_INLINE, both, "mutation { setNuxSeen }", "mutation { reloadWorkspace { __typename } }"):
+            assert ask(vera, document).status_code == 403
+        assert ask(vera, LAUNCH, {"params": params()}).status_code == 403
+        for kind in ("materialization", "check", "observation"):
+            assert vera.post(f"/report_asset_{kind}/numbers", json={"partition": "7"}).status_code == 403
+        assert not any(one["value"] for one in data_of(ask(vera, permissions))["permissions"])
+        allowed = {one["permission"] for one in data_of(ask(otto, permissions))["permissions"] if one["value"]}
+        assert {"launch_pipeline_execution", "wipe_assets", "edit_sensor"} <= allowed
+
+
+def test_every_route_of_dagster_is_known_with_what_it_needs(doors: Doors) -> None:
+    """A new version of Dagster with a new route fails here: say in routes.py what it needs."""
+    from clientmgr_dashboard.dagster_ui.application import RecordedWebserver
+
+    server = RecordedWebserver.__new__(RecordedWebserver)
+    server._app_path_prefix = ""
+    found = server.build_routes()
+    static = [one for one in found if isinstance(one, Mount) or one.name.endswith("_static")]
+    named = [one for one in found if one not in static]
+    assert {one.path for one in named} == set(ROUTES)
+    assert [one.path for one in named if isinstance(one, WebSocketRoute)] == ["/graphql"]
+    posts = {one.path for one in named if isinstance(one, Route) and "POST" in (one.methods or ())}
+    assert posts == {path for path, needs in ROUTES.items() if needs in {Needs.OPERATION, Needs.OPERATOR}}
+    assert all(needs_of_change(path.replace("{asset_key:path}", "a")) for path in posts)
+    assert needs_of_change("/new_in_dagster_2") is None
+    with doors.visit("otto") as otto:
+        for path in ("/server_info", "/new_in_dagster_2", "/", "/graphql/", "/runs"):
+            for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS"):
+                assert otto.request(method, path, json={}).status_code == 405, (method, path)
+
+
+def test_answers_may_not_be_framed_or_sniffed_or_embedded_elsewhere(doors: Doors) -> None:
+    with doors.visit("otto") as otto:
+        page = otto.get("/runs", headers={"Accept": "text/html"})
+        for answer in (page, ask(otto, VERSION), otto.get("/favicon.svg")):
+            assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
+            assert answer.headers["x-content-type-options"] == "nosniff"
+            assert answer.headers["cross-origin-resource-policy"] == "same-origin"
+        assert "'strict-dynamic'" in page.headers["content-security-policy"], "Dagster's own policy stays"
+
+
+def websocket(doors: Doors, *, origin: str | None = None, name: str = "", host: str = "", guarded: bool = True):  # type: ignore[no-untyped-def]
+    address = doors.guarded_address if guarded else doors.open_address
+    headers = {"Cookie": f"{COOKIE}={doors.sessions[name]}"} if name else {}
+    port = urlsplit(address).port
+    return connect(
+        f"ws://{host or '127.0.0.1'}:{port}/graphql",
+        origin=origin,  # type: ignore[arg-type]
+        additional_headers=headers,
+        subprotocols=["graphql-ws"],  # type: ignore[list-item]
+        sock=__import__("socket").create_connection(("127.0.0.1", port)) if host else None,
+    )
+
+
+def test_a_websocket_is_opened_by_our_own_page_or_by_a_script_that_is_somebody(doors: Doors) -> None:
+    for options in (
+        {"origin": "http://evil.example", "name": "otto"},
+        {"origin": "null", "name": "otto"},
+        {"origin": f"http://localhost:{doors.settings.dagster_port}", "name": "otto"},
+        {"origin": doors.dashboard_address, "name": "otto"},
+        {"origin": doors.guarded_address},
+        {},
+        {"guarded": False, "origin": "http://evil.example"},
+        {"guarded": False, "host": "evil.example"},
+    ):
+        with pytest.raises(InvalidStatus) as refused:
+            websocket(doors, **options)
+        assert refused.value.response.status_code == 403, options
+    for options in (
+        {"origin": doors.guarded_address, "name": "vera"},
+        {"name": "otto"},
+        {"guarded": False, "origin": doors.open_address},
+        {"guarded": False},
+    ):
+        with websocket(doors, **options) as socket:
+            socket.send(json.dumps({"type": "connection_init"}))
+            assert json.loads(socket.recv(10)) == {"type": "connection_ack"}
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        json.dumps({"type": "start", "id": "1", "payload": {"query": LAUNCH_INLINE}}),
+        json.dumps({"type": "start", "id": "1", "payload": {"query": VERSION}}),
+        json.dumps(
+            {
+                "type": "start",
+                "id": "1",
+                "payload": {
+                    "query": "subscription A { locationStateChangeEvents { event { message } } } "
+                    + LAUNCH_INLINE.replace("mutation", "mutation B", 1),
+                    "operation_name": "B",
+                },
+            }
+        ),
+        json.dumps({"type": "start", "id": "1"}),
+        "[]",
+        "not JSON",
+        b"{}",
+    ],
+)
+def test_a_websocket_that_sends_anything_but_a_subscription_is_closed(doors: Doors, frame: str | bytes) -> None:
+    with websocket(doors, name="otto") as socket:
+        socket.send(frame)
+        with pytest.raises(ConnectionClosed) as closed:
+            socket.recv(10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+def test_on_a_public_address_it_refuses_to_start_without_users() -> None:
+    for host in ("0.0.0.0", "192.0.2.1", "::", "dagster.example", ""):  # noqa: S104  # compared, not listened on
+        with pytest.raises(SettingsError, match="DAGSTER_HOST"):
+            ensure_dagster_is_not_open_to_others(load_settings(dagster_host=host))
+        ensure_dagster_is_not_open_to_others(load_settings(dagster_host=host, dashboard_users_file="users"))
+    ensure_dagster_is_not_open_to_others(load_settings())
