@@ -18,6 +18,7 @@ from clientmgr.audit.places.file import FilePlace
 from clientmgr.audit.verification import FindingKind, Verdict, verify_log
 from clientmgr.base.database import Database, Role
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from tests.conftest import database_on
 from tests.keys import TEST_KEY
 
 LOGGER = AuditLogger(TEST_KEY.encode())
@@ -29,7 +30,12 @@ class Log:
     """A database with the platform's chain and those of tenants 7 and 8, anchored in a file."""
 
     database: Database
+    superuser_url: str
     file: Path
+
+    @classmethod
+    def on(cls, server: EmbeddedPostgres, name: str, file: Path) -> "Log":
+        return cls(database_on(server, name), server.superuser_url(name), file)
 
     def verify(self) -> Verdict:
         return verify_log(self.database, LOGGER, [FilePlace(self.file)])
@@ -42,7 +48,8 @@ class Log:
             logger.append(connection, [AuditEntry(chain, "ann", "test", "done", rows_affected=1) for chain in chains])
 
     def as_owner(self, *statements: str) -> None:
-        with self.database.connect(Role.OWNER) as connection:
+        """As an owner who is superuser too: the worst one that there can be."""
+        with psycopg.connect(self.superuser_url) as connection:
             connection.execute("SET session_replication_role = replica")
             for statement in statements:
                 name = connection.info.dbname
@@ -264,7 +271,7 @@ def prepared(
     """The log that all cases are copies of."""
     name = f"audited_{uuid.uuid4().hex[:8]}"
     execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE {_template}")
-    log = Log(Database(postgres_server.url(name)), tmp_path_factory.mktemp("anchors") / "anchors.jsonl")
+    log = Log.on(postgres_server, name, tmp_path_factory.mktemp("anchors") / "anchors.jsonl")
     log.as_owner("INSERT INTO clientmgr.tenants (customer_id, status) VALUES (7, 'active'), (8, 'deleted')")
     log.append(7, 8, 7)
     log.anchor()
@@ -286,7 +293,7 @@ def log(postgres_server: EmbeddedPostgres, prepared: Log) -> Iterator[Log]:
     name = f"case_{uuid.uuid4().hex[:8]}"
     execute(postgres_server, f"CREATE DATABASE {name} TEMPLATE {source}")
     shutil.copy(prepared.file.with_suffix(".saved"), prepared.file)
-    yield Log(Database(postgres_server.url(name)), prepared.file)
+    yield Log.on(postgres_server, name, prepared.file)
     execute(postgres_server, f"DROP DATABASE {name} WITH (FORCE)")
 
 
@@ -315,7 +322,12 @@ def test_it_is_found_when(log: Log, what: str) -> None:
 @pytest.mark.parametrize(
     ("give", "take", "expected"),
     [
-        ("GRANT postgres TO clientmgr_writer", "REVOKE postgres FROM clientmgr_writer", "is a member of the owner"),
+        ("GRANT postgres TO clientmgr_writer", "REVOKE postgres FROM clientmgr_writer", "is a member of a superuser"),
+        (
+            "GRANT clientmgr_owner TO clientmgr_reader",
+            "REVOKE clientmgr_owner FROM clientmgr_reader",
+            "is a member of the owner",
+        ),
         ("ALTER ROLE clientmgr_ddl SUPERUSER", "ALTER ROLE clientmgr_ddl NOSUPERUSER", "is a superuser"),
         (
             "GRANT pg_write_all_data TO clientmgr_reader",
@@ -323,7 +335,7 @@ def test_it_is_found_when(log: Log, what: str) -> None:
             "may write all tables",
         ),
     ],
-    ids=["the owner's member", "a superuser", "a writer of everything"],
+    ids=["a superuser's member", "the owner's member", "a superuser", "a writer of everything"],
 )
 def test_it_is_found_when_a_role_is_made(log: Log, give: str, take: str, expected: str) -> None:
     log.as_owner(give)

@@ -7,6 +7,7 @@ import pytest
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.database import Database, Role
+from clientmgr.base.logins import LOGINS
 from clientmgr.base.settings import Settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.operations.migrations import migrate_database
@@ -97,8 +98,10 @@ def test_the_schema_owner_can_not_touch_the_control_schema(tenant_database: Data
         attempt(tenant_database, Role.DDL, statement)
 
 
-def test_a_login_of_its_own_takes_the_place_of_the_role(tenant_database: Database) -> None:
-    with tenant_database.connect(Role.OWNER, autocommit=True) as connection:
+def test_a_login_of_its_own_takes_the_place_of_the_role(
+    tenant_database: Database, postgres_server: EmbeddedPostgres
+) -> None:
+    with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("DROP ROLE IF EXISTS reporting")
         connection.execute("CREATE ROLE reporting LOGIN PASSWORD 'secret' IN ROLE clientmgr_reader")
     host = tenant_database.url.partition("@")[2]
@@ -111,7 +114,7 @@ def test_a_login_of_its_own_takes_the_place_of_the_role(tenant_database: Databas
         )
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute(INSERT_DEVICE)
-    with tenant_database.connect(Role.OWNER, autocommit=True) as connection:
+    with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("DROP ROLE reporting")
 
 
@@ -121,7 +124,7 @@ def test_an_owner_that_is_no_superuser_can_set_all_up(
 ) -> None:
     with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("CREATE ROLE plain_owner LOGIN PASSWORD 'secret' CREATEROLE")
-        for role in ("clientmgr_ddl", "clientmgr_writer", "clientmgr_reader"):
+        for role in LOGINS:
             connection.execute(f"GRANT {role} TO plain_owner WITH ADMIN OPTION")
         connection.execute("CREATE DATABASE owned_by_a_plain_role OWNER plain_owner")
     host = postgres_server.url("owned_by_a_plain_role").partition("@")[2]

@@ -50,4 +50,5 @@ def test_the_daemon_s_liveness_is_asked_of_dagster_itself(database: Database, tm
     became = becomes(database, tmp_path, "dagster", "liveness-check")
     assert became.command[1:] == ["-m", "dagster._daemon", "liveness-check"]
     assert became.environment["DAGSTER_HOME"] == str(tmp_path / "dagster")
-    assert became.environment["DATABASE_URL"] == database.url
+    assert "clientmgr_dagster" in became.environment["DAGSTER_POSTGRES_URL"]
+    assert became.environment["DATABASE_URL"] == "", "the owner's login is for migrations alone"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
 from clientmgr.base.errors import EmbeddedServerError
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
@@ -55,9 +56,11 @@ def test_it_listens_on_the_configured_port(data_dir: Path) -> None:
 
 def test_nobody_gets_in_without_the_password(postgres: EmbeddedPostgres) -> None:
     postgres.start()
-    for password in ("", "wrong"):
-        with pytest.raises(psycopg.OperationalError, match="password"):
-            psycopg.connect(postgres.url().replace(postgres.password, password))
+    for url in (postgres.superuser_url(), postgres.url(), *postgres.role_settings().values()):
+        known = conninfo_to_dict(url)["password"]
+        for password in ("", "wrong"):
+            with pytest.raises(psycopg.OperationalError, match="password"):
+                psycopg.connect(url.replace(str(known), password))
     assert run(postgres, "SELECT DISTINCT auth_method FROM pg_hba_file_rules") == [("scram-sha-256",)]
 
 

@@ -98,8 +98,10 @@ def test_it_starts_nothing_where_both_urls_are_configured(tmp_path: Path) -> Non
 
 def test_another_process_finds_the_running_servers(data_dir: Path) -> None:
     with EmbeddedStack(settings_in(data_dir), tuning=SMALL) as stack:
-        attached = attach(settings_in(data_dir))
-        assert attached == stack.settings
+        assert attach(settings_in(data_dir), as_owner=True) == stack.settings
+        assert attach(settings_in(data_dir)) == stack.settings.model_copy(update={"database_url": ""})
+        handed = settings_in(data_dir, database_reader_url=stack.settings.database_reader_url)
+        assert attach(handed).database_writer_url == "", "who was handed a login finds no other"
         expect_no_one_else_can_read(data_dir / "running.json")
     assert not (data_dir / "running.json").exists()
 

@@ -8,6 +8,7 @@ import pytest
 from clientmgr.base.database import Role
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
+from clientmgr.contracts.handing_out import LOGIN_SETTINGS, settings_of
 from tests.house.source_code import has_metrics, reachable, roles_taken, settings_read
 
 IMPORTED_FOR_SOMETHING_ELSE = {
@@ -26,8 +27,8 @@ IMPORTED_FOR_SOMETHING_ELSE = {
     "bridge": {"clientmgr.broker.pubsub.resources"},
 }
 READ_FOR_SOMETHING_ELSE = {
-    # The login of a role that no daemon takes.
-    "": {"DATABASE_DDL_URL"},
+    # All logins are read in one place; each daemon is handed those of its roles.
+    "": {"DATABASE_URL", *LOGIN_SETTINGS.values()},
     # The policy is read as a whole; only the excluded customers are looked at.
     "dashboard": {
         "ORPHAN_ATTEMPTS",
@@ -55,8 +56,7 @@ def read_by(entry: DaemonEntry) -> set[str]:
 
 @each_daemon
 def test_every_setting_that_a_daemon_reads_is_in_its_entry(entry: DaemonEntry) -> None:
-    shared = {*daemons.SHARED_SETTINGS, *(daemons.TRANSPORT_SETTINGS if entry.processes[0].reads else ())}
-    assert read_by(entry) - shared - set(entry.settings) == set()
+    assert read_by(entry) - settings_of(entry) == set()
 
 
 @each_daemon

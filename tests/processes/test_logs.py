@@ -133,7 +133,7 @@ def test_our_programs_log_in_the_form_that_we_do(tmp_path: Path, log_format: str
     settings = load_settings(data_dir=tmp_path, database_url="postgresql://host/db", java_home=_some_java(tmp_path))
     for program in all_programs(settings, log_format=log_format):
         assert program.env["LOG_FORMAT"] == log_format
-        assert program.env["DATABASE_URL"] == "postgresql://host/db"
+        assert program.env["DATA_DIR"] == str(tmp_path)
         assert program.env["PATH"] == os.environ["PATH"]
 
 

@@ -113,11 +113,11 @@ class EmbeddedPostgres(EmbeddedServer):
         for abandoned in self.folder.glob("data.unfinished-*"):
             shutil.rmtree(abandoned, ignore_errors=True)
         unfinished = self.folder / f"data.unfinished-{os.getpid()}"
-        unfinished.mkdir(mode=0o700)
         # A copy: whoever the server runs as may read the password once, and only this one.
         password_file = self.folder / f"password.initdb-{os.getpid()}"
         write_private(password_file, self.password)
         if run_as.user is not None:
+            unfinished.mkdir(mode=0o700)
             self._hand_over(unfinished, run_as.user)
             self._hand_over(password_file, run_as.user)
         arguments: list[str | Path] = [

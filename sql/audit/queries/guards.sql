@@ -76,15 +76,18 @@ SELECT r.rolname::text,
     CASE
         WHEN r.rolsuper THEN 'is a superuser'
         WHEN r.rolbypassrls OR r.rolreplication THEN 'has rights of a superuser'
+        WHEN EXISTS (SELECT FROM pg_roles AS s WHERE s.rolsuper AND pg_has_role(r.oid, s.oid, 'MEMBER'))
+            THEN 'is a member of a superuser'
         WHEN pg_has_role(r.oid, c.relowner, 'MEMBER') THEN 'is a member of the owner'
         ELSE 'may write all tables (pg_write_all_data)'
     END
 FROM pg_roles AS r CROSS JOIN pg_class AS c LEFT JOIN pg_roles AS w ON w.rolname = 'pg_write_all_data'
-WHERE r.rolname IN ('clientmgr_ddl', 'clientmgr_writer', 'clientmgr_reader')
+WHERE r.rolname IN ('clientmgr_ddl', 'clientmgr_writer', 'clientmgr_reader', 'clientmgr_dagster')
     AND c.oid = 'clientmgr.audit_log'::regclass
     AND (
         r.rolsuper OR r.rolbypassrls OR r.rolreplication OR pg_has_role(r.oid, c.relowner, 'MEMBER')
         OR pg_has_role(r.oid, w.oid, 'MEMBER')
+        OR EXISTS (SELECT FROM pg_roles AS s WHERE s.rolsuper AND pg_has_role(r.oid, s.oid, 'MEMBER'))
     );
 
 -- name: replication_settings
