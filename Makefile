@@ -6,16 +6,18 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
+AUDIT_VENV := .venv-audit
+COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs deploy-files screenshots lock bench soak clean
+.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs deploy-files screenshots lock sbom audit bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(INSTALLED) ## Make .venv and install the locked packages (again only when the lock changed)
 
-$(INSTALLED): requirements.lock pyproject.toml tools/setup
+$(INSTALLED): requirements.lock pyproject.toml tools/setup tools/locks/build.lock
 	@PYTHON="$(PYTHON)" tools/setup $(VENV)
 	@touch $@
 
@@ -62,9 +64,17 @@ deploy-files: setup ## Write the files of deploy/ that are made from the registr
 screenshots: setup ## Take the documentation's pictures from a running `make demo` (needs Chromium)
 	$(BIN)/python -m tools.screenshots
 
-lock: ## Resolve requirements.lock anew from pyproject.toml (needs uv)
-	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 \
-	  --generate-hashes --no-header --quiet -o requirements.lock
+lock: setup ## Resolve the locks anew: packages, those of the image, build tools, the vulnerability scan
+	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
+	$(COMPILE) pyproject.toml --extra embedded -c requirements.lock -o requirements-runtime.lock
+	$(COMPILE) tools/locks/build.in -c requirements.lock -o tools/locks/build.lock
+	$(COMPILE) tools/locks/audit.in -o tools/locks/audit.lock
+
+sbom: setup ## Write the bill of materials of what is installed and deployed: dist/sbom.cdx.json (CycloneDX)
+	$(BIN)/python -m tools.sbom dist/sbom.cdx.json
+
+audit: setup ## Look for known vulnerabilities in the locked packages; exit code 3: it could not look
+	@$(BIN)/python -m tools.audit $(VENV)
 
 bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as ratios
 	@PYTHON="$(PYTHON)" tools/setup-bench $(VENV) $(BENCH_VENV)
@@ -74,5 +84,5 @@ soak: setup ## Kill and restart everything around the message log, for hours (MI
 	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)
 
 clean: ## Remove the virtualenvs, caches and the embedded servers' data
-	rm -rf $(VENV) $(BENCH_VENV) $(STANDINS_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(BENCH_VENV) $(STANDINS_VENV) $(AUDIT_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
