@@ -14,6 +14,7 @@ from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.resources import TenantsResource
 
@@ -91,8 +92,13 @@ def deletion(customer_id: object, occurred_at: int, **more: object) -> dict[str,
     return {"requestedBy": "legal", **activation(customer_id, occurred_at, eventId=f"d-{occurred_at}", **more)}
 
 
-def publish(database: Database, settings: Settings, topic: str, *bodies: dict[str, object]) -> None:
-    messages = [Message(json.dumps(body).encode(), str(body.get("customerId", ""))) for body in bodies]
+def publish(
+    database: Database, settings: Settings, topic: str, *bodies: dict[str, object], publisher: str = ""
+) -> None:
+    attributes = {PUBLISHER_ATTRIBUTE: publisher} if publisher else {}
+    messages = [
+        Message(json.dumps(body).encode(), str(body.get("customerId", "")), attributes=attributes) for body in bodies
+    ]
 
     async def send() -> None:
         async with PostgresBroker(database, settings) as broker:

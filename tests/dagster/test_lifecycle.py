@@ -33,8 +33,8 @@ def rig(instance: dg.DagsterInstance, settings: Settings) -> Rig:
 
 @pytest.fixture
 def send(database: Database, settings: Settings) -> Send:
-    def send(topic: str, *bodies: dict[str, object]) -> None:
-        publish(database, settings, topic, *bodies)
+    def send(topic: str, *bodies: dict[str, object], publisher: str = "") -> None:
+        publish(database, settings, topic, *bodies, publisher=publisher)
 
     return send
 
@@ -109,12 +109,13 @@ def test_a_second_activation_is_harmless_and_needs_no_run(rig: Rig, send: Send, 
     assert len(rig.runs) == 1
 
 
-def test_a_deletion_removes_schema_and_partition_and_is_audited_under_who_asked(
-    rig: Rig, send: Send, query: Query
+@pytest.mark.parametrize("publisher", ["pubsub:crm", "cli:anna", ""])
+def test_a_deletion_removes_schema_and_partition_and_is_audited_under_who_published_it(
+    rig: Rig, send: Send, query: Query, publisher: str
 ) -> None:
     send(ACTIVATE_CUSTOMER, activation(7, 1000), activation(8, 1000))
     rig.settle(*SENSORS)
-    send(ACCOUNT_DELETION, deletion(7, 2000))
+    send(ACCOUNT_DELETION, deletion(7, 2000, requestedBy="Compliance Officer"), publisher=publisher)
 
     rig.tick(account_deletion_sensor)
 
@@ -124,7 +125,9 @@ def test_a_deletion_removes_schema_and_partition_and_is_audited_under_who_asked(
     trail = query(
         "SELECT actor, outcome, details FROM clientmgr.audit_log WHERE action = 'account.delete' ORDER BY seq"
     )
-    assert trail == [("legal", outcome, {"event_id": "d-2000"}) for outcome in ("intended", "dropped", "completed")]
+    actor, details = publisher or "unauthenticated", {"event_id": "d-2000", "claimed_by": "Compliance Officer"}
+    assert trail == [(actor, outcome, details) for outcome in ("intended", "dropped", "completed")]
+    assert query("SELECT actor FROM clientmgr.tenant_wishes WHERE customer_id = 7") == [(actor,)]
     assert rig.runs[-1].run_key == f"{ACCOUNT_DELETION}:1"
 
 

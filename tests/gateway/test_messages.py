@@ -111,6 +111,7 @@ def test_what_google_would_not_take_is_refused(clients: Clients) -> None:
         ({"data": b"x", "attributes": {str(n): "v" for n in range(101)}}, "101 attributes"),
         ({"data": b"x", "ordering_key": "k" * 1025}, "ordering key"),
         ({"data": b"x" * 10_000_001}, "too large"),
+        ({"data": b"x", "attributes": {"clientmgr-publisher": "cli:root"}}, "set by the gateway alone"),
     ):
         with pytest.raises(exceptions.InvalidArgument, match=reason):
             # Past the high-level client, which would refuse some of it by itself.

@@ -101,7 +101,7 @@ ANONYMOUS: Final = Identity(
 
 class _TokenEntry(msgspec.Struct, forbid_unknown_fields=True):
     sha256: str
-    expires: datetime | date | None = None
+    expires: Any = None
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True):
@@ -224,9 +224,11 @@ def _identity(name: str, table: Any) -> Identity:
     )
 
 
-def _moment(expires: datetime | date | None) -> datetime | None:
+def _moment(expires: object) -> datetime | None:
     if expires is None:
         return None
+    if not isinstance(expires, date):  # a datetime is one too
+        raise ValueError("tokens: expected expires as a date or a time of TOML, without quotes")
     if not isinstance(expires, datetime):
         expires = datetime.combine(expires, time())
     return expires if expires.tzinfo else expires.replace(tzinfo=UTC)
