@@ -525,7 +525,7 @@ class Settings(BaseSettings):
     dashboard_port: Port = Field(8788, description="Port of the dashboard. 0: a free one.")
     dashboard_users_file: str = Field(
         "",
-        description="Who may sign in to the dashboard: lines made by `clientmgr dashboard user`. "
+        description="Who may sign in to the dashboard and to Dagster's UI: lines made by `clientmgr dashboard user`. "
         "Empty: no sign-in, on a loopback address only.",
     )
     dashboard_session_key: StrongKey = Field(
@@ -551,11 +551,19 @@ class Settings(BaseSettings):
         "X-Forwarded-For says who asks; nobody else's does.",
     )
     dashboard_tls_certificate: str = Field(
-        "", description="PEM file with the dashboard's certificate. Empty: plain HTTP, for loopback or behind a proxy."
+        "",
+        description="PEM file with the certificate of the dashboard and Dagster's UI. Empty: plain HTTP, for loopback or "
+        "behind a proxy.",
     )
     dashboard_tls_key: str = Field("", description="PEM file with the certificate's key.")
     dashboard_url: OriginUrl = Field(
         "", description="Where browsers see the dashboard, where that is not DASHBOARD_HOST:DASHBOARD_PORT."
+    )
+    dashboard_cookie_domain: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9-]+(\.[A-Za-z0-9-]+)+)?$",
+        description="The domain above DASHBOARD_URL and DAGSTER_URL, where their host names differ: every host below "
+        "it gets the session's cookie. Empty: only the dashboard's host name, whatever the port.",
     )
     live_url: OriginUrl = Field(
         "", description="Where browsers see the live page, where that is not LIVE_WS_HOST:LIVE_WS_PORT."

@@ -43,19 +43,24 @@ class TooManyAttemptsError(Exception):
     """Somebody is guessing passwords."""
 
 
+def sessions_of(settings: Settings) -> Sessions:
+    """Those of the dashboard, which Dagster's UI reads too."""
+    key = settings.dashboard_session_key.get_secret_value() or kept_secret(settings.data_dir, "dashboard_session_key")
+    return Sessions(key.encode(), settings.dashboard_session_hours * 3600)
+
+
 class Authenticator:
     """Finds out who a request is from. It knows users and sessions."""
 
     def __init__(self, settings: Settings) -> None:
         self.users = Users(Path(settings.dashboard_users_file)) if settings.dashboard_users_file else None
-        key = settings.dashboard_session_key.get_secret_value() or kept_secret(
-            settings.data_dir, "dashboard_session_key"
-        )
-        self.sessions = Sessions(key.encode(), settings.dashboard_session_hours * 3600)
+        self.sessions = sessions_of(settings)
         # Browsers do not send a Secure cookie over plain HTTP: only at this machine may it do without.
         self.cookies_are_secure = not is_loopback(settings.dashboard_host) or bool(
             settings.dashboard_tls_certificate or settings.dashboard_url.startswith("https:")
         )
+        domain = settings.dashboard_cookie_domain
+        self._domain = f"; Domain={domain}" if domain else ""
         self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
         self._checking = asyncio.Semaphore(PASSWORDS_AT_ONCE)
 
@@ -83,7 +88,7 @@ class Authenticator:
         value = "" if session is None else self.sessions.cookie(session)
         age = f"; Max-Age={0 if session is None else int(self.sessions.lifetime_s)}" if lasting else ""
         secure = "; Secure" if self.cookies_are_secure else ""
-        return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}"
+        return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{self._domain}{secure}{age}"
 
     async def of_password(self, name: str, password: str, address: str) -> User | None:
         """The user with this password. After some wrong ones, nobody gets in from that address for a while."""
@@ -109,8 +114,10 @@ class Authenticator:
         return user
 
     async def of_authorization(self, header: str, address: str) -> Visitor | None:
-        """For scripts: name and password with each request (HTTP Basic)."""
+        """For scripts: name and password with each request (HTTP Basic). For our own processes: what the key signed."""
         kind, _, value = header.partition(" ")
+        if kind.lower() == "bearer" and (process := self.sessions.process_of(value)):
+            return Visitor(f"process:{process}", Role.OPERATOR, None)
         if kind.lower() != "basic":
             return None
         try:

@@ -11,6 +11,7 @@ import msgspec
 from clientmgr_dashboard.access.users import User
 
 LONGEST_COOKIE = 2048
+PROCESS_TOKEN_S = 60.0
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -61,6 +62,21 @@ class Sessions:
 
     def is_csrf_token(self, session: Session, token: str) -> bool:
         return token.isascii() and hmac.compare_digest(token, self.csrf_token(session))
+
+    def process_token(self, process: str) -> str:
+        """By which a process of ours, which has the key too, is known for a moment."""
+        content = f"{process}.{int(time.time() + PROCESS_TOKEN_S)}"
+        return f"{content}.{_text(self._sign('process', content))}"
+
+    def process_of(self, token: str) -> str:
+        """The name of the process that has this token; empty: none of ours, or not any more."""
+        if len(token) > LONGEST_COOKIE or not token.isascii():
+            return ""
+        content, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(signature, _text(self._sign("process", content))):
+            return ""
+        name, _, expires_at = content.rpartition(".")
+        return name if int(expires_at) > time.time() else ""
 
     def password_mark(self, user: User) -> str:
         return self._sign("user", f"{user.name}:{user.role}:{user.password}").hex()[:32]

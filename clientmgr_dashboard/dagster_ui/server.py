@@ -69,9 +69,9 @@ def configure_logs(settings: Settings) -> str:
 
 def _warn_of_different_names(settings: Settings) -> None:
     names = {urlsplit(url).hostname for url in (settings.dashboard_url, settings.dagster_url) if url}
-    if settings.dashboard_users_file and len(names) > 1:
+    if settings.dashboard_users_file and len(names) > 1 and not settings.dashboard_cookie_domain:
         log.warning(
-            "DASHBOARD_URL and DAGSTER_URL differ in host name: browsers keep the dashboard's session from Dagster",
+            "browsers keep the dashboard's session from Dagster: the host names differ, set DASHBOARD_COOKIE_DOMAIN",
             dashboard_url=settings.dashboard_url,
             dagster_url=settings.dagster_url,
         )

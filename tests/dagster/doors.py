@@ -133,10 +133,11 @@ def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
             instance = opened.enter_context(DagsterInstance.get())
             workspace = opened.enter_context(Workspace(instance, WorkspaceFileTarget([str(workspace_file)])))
             prepare_instance(instance)
-        addresses = [opened.enter_context(served(one, workspace)) for one in (settings, guarded)]
+        open_address = opened.enter_context(served(settings, workspace))
+        guarded_address = opened.enter_context(served(guarded, workspace))
         dashboard_address = opened.enter_context(serving(guarded))
         sessions = {name: sign_in(dashboard_address, name) for name in PASSWORDS}
-        yield Doors(guarded, database, instance, *addresses, dashboard_address, sessions)
+        yield Doors(guarded, database, instance, open_address, guarded_address, dashboard_address, sessions)
 
 
 @contextmanager

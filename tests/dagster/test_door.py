@@ -7,13 +7,12 @@ from urllib.parse import parse_qs, quote, urlsplit
 import httpx
 import pytest
 from starlette.routing import Mount, Route, WebSocketRoute
-from websockets.exceptions import ConnectionClosed, InvalidStatus
-from websockets.sync.client import connect
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import load_settings
-from clientmgr_dashboard.access.authentication import COOKIE
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, sessions_of
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
+from clientmgr_dashboard.access.sessions import Sessions
 from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs, needs_of_change
 from tests.dagster.doors import LAUNCH, LAUNCH_INLINE, VERSION, Doors, ask, data_of, params
 from tests.dashboard.house import PASSWORDS
@@ -166,6 +165,23 @@ def test_a_script_may_send_name_and_password(doors: Doors) -> None:
         assert ask(script, VERSION).status_code == 401
 
 
+def test_a_process_of_ours_is_known_by_what_the_session_key_signed(doors: Doors) -> None:
+    ours, other = sessions_of(doors.settings), Sessions(b"another key", 60)
+    with doors.visit() as process:
+        process.headers["Authorization"] = f"Bearer {ours.process_token('demo')}"
+        assert data_of(ask(process, VERSION))
+        old = ours.process_token("demo").replace(".", ".1", 1)
+        for token in (other.process_token("demo"), old, "", "demo", "demo.99999999999.", doors.sessions["otto"]):
+            process.headers["Authorization"] = f"Bearer {token}"
+            assert ask(process, VERSION).status_code == 401, token
+
+
+def test_the_cookie_reaches_dagster_under_another_host_name_where_a_domain_is_set(doors: Doors) -> None:
+    above = doors.settings.model_copy(update={"dashboard_cookie_domain": "ops.example"})
+    assert "; Domain=ops.example;" in Authenticator(above).set_cookie(None)
+    assert "Domain" not in Authenticator(doors.settings).set_cookie(None)
+
+
 def test_a_viewer_changes_nothing_and_dagster_greys_out_its_buttons(doors: Doors) -> None:
     permissions = "{ permissions { permission value } }"
     with doors.visit("vera") as vera, doors.visit("otto") as otto:
@@ -186,7 +202,7 @@ def test_every_route_of_dagster_is_known_with_what_it_needs(doors: Doors) -> Non
 
     server = RecordedWebserver.__new__(RecordedWebserver)
     server._app_path_prefix = ""
-    found = server.build_routes()
+    found = server.build_routes()  # type: ignore[no-untyped-call]
     static = [one for one in found if isinstance(one, Mount) or one.name.endswith("_static")]
     named = [one for one in found if one not in static]
     assert {one.path for one in named} == set(ROUTES)
@@ -209,75 +225,6 @@ def test_answers_may_not_be_framed_or_sniffed_or_embedded_elsewhere(doors: Doors
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         assert "'strict-dynamic'" in page.headers["content-security-policy"], "Dagster's own policy stays"
-
-
-def websocket(doors: Doors, *, origin: str | None = None, name: str = "", host: str = "", guarded: bool = True):  # type: ignore[no-untyped-def]
-    address = doors.guarded_address if guarded else doors.open_address
-    headers = {"Cookie": f"{COOKIE}={doors.sessions[name]}"} if name else {}
-    port = urlsplit(address).port
-    return connect(
-        f"ws://{host or '127.0.0.1'}:{port}/graphql",
-        origin=origin,  # type: ignore[arg-type]
-        additional_headers=headers,
-        subprotocols=["graphql-ws"],  # type: ignore[list-item]
-        sock=__import__("socket").create_connection(("127.0.0.1", port)) if host else None,
-    )
-
-
-def test_a_websocket_is_opened_by_our_own_page_or_by_a_script_that_is_somebody(doors: Doors) -> None:
-    for options in (
-        {"origin": "http://evil.example", "name": "otto"},
-        {"origin": "null", "name": "otto"},
-        {"origin": f"http://localhost:{doors.settings.dagster_port}", "name": "otto"},
-        {"origin": doors.dashboard_address, "name": "otto"},
-        {"origin": doors.guarded_address},
-        {},
-        {"guarded": False, "origin": "http://evil.example"},
-        {"guarded": False, "host": "evil.example"},
-    ):
-        with pytest.raises(InvalidStatus) as refused:
-            websocket(doors, **options)
-        assert refused.value.response.status_code == 403, options
-    for options in (
-        {"origin": doors.guarded_address, "name": "vera"},
-        {"name": "otto"},
-        {"guarded": False, "origin": doors.open_address},
-        {"guarded": False},
-    ):
-        with websocket(doors, **options) as socket:
-            socket.send(json.dumps({"type": "connection_init"}))
-            assert json.loads(socket.recv(10)) == {"type": "connection_ack"}
-
-
-@pytest.mark.parametrize(
-    "frame",
-    [
-        json.dumps({"type": "start", "id": "1", "payload": {"query": LAUNCH_INLINE}}),
-        json.dumps({"type": "start", "id": "1", "payload": {"query": VERSION}}),
-        json.dumps(
-            {
-                "type": "start",
-                "id": "1",
-                "payload": {
-                    "query": "subscription A { locationStateChangeEvents { event { message } } } "
-                    + LAUNCH_INLINE.replace("mutation", "mutation B", 1),
-                    "operation_name": "B",
-                },
-            }
-        ),
-        json.dumps({"type": "start", "id": "1"}),
-        "[]",
-        "not JSON",
-        b"{}",
-    ],
-)
-def test_a_websocket_that_sends_anything_but_a_subscription_is_closed(doors: Doors, frame: str | bytes) -> None:
-    with websocket(doors, name="otto") as socket:
-        socket.send(frame)
-        with pytest.raises(ConnectionClosed) as closed:
-            socket.recv(10)
-        assert closed.value.rcvd is not None
-        assert closed.value.rcvd.code == 1008
 
 
 def test_on_a_public_address_it_refuses_to_start_without_users() -> None:

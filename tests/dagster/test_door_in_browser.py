@@ -4,6 +4,7 @@ import json
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import quote
@@ -135,10 +136,8 @@ def test_another_site_s_page_launches_nothing(doors: Doors, browser: Browser, na
     for target in (doors.guarded_address, doors.open_address):
         with another_site(target) as port:
             browser.open(f"http://{name}:{port}/?{quote(target)}")
-            eventually(
-                lambda port=port: browser.evaluate(f"location.port === '{port}' && window.done === true"),
-                "the page has tried everything",
-            )
+            is_done = f"location.port === '{port}' && window.done === true"
+            eventually(partial(browser.evaluate, is_done), "the page has tried everything")
             tried = browser.evaluate("window.tried")
             assert len(tried) == WAYS, tried
             assert tried["socket"].startswith("refused"), tried

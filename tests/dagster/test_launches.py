@@ -132,7 +132,7 @@ def test_a_backfill_says_so_too_when_it_is_started_again_or_resumed(doors: Doors
         assert cancelled.tags[LAUNCHED_BY] == "dagster:local", "who cancels it has not launched it"
         data_of(ask(otto, cancel.replace("cancel", "resume"), {"id": started}))
         assert doors.instance.get_backfill(started).tags[LAUNCHED_BY] == "dagster:otto"  # type: ignore[union-attr]
-        doors.instance.update_backfill(cancelled.with_status(BulkActionStatus.CANCELED))
+        doors.instance.update_backfill(cancelled._replace(status=BulkActionStatus.CANCELED))
         again = """mutation($p: ReexecutionParams!) { reexecutePartitionBackfill(reexecutionParams: $p) { __typename
             ... on LaunchBackfillSuccess { backfillId } ... on Error { message } } }"""
         wanted = {"parentRunId": started, "strategy": "ALL_STEPS"}

@@ -116,7 +116,7 @@ def ui(system: System) -> Iterator[str]:
 
 
 def test_a_run_is_started_and_followed_from_outside_as_the_demo_does_it(system: System, ui: str) -> None:
-    runs = DagsterRuns(ui)
+    runs = DagsterRuns(system.settings, "test")
     eventually(lambda: set(runs.partitions("tenant_schema")) == {"7", "8", "9"}, "the webserver knows the partitions")
 
     run_id = runs.launch("prune_event_log", {"asked-by": "test"})

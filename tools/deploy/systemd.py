@@ -178,7 +178,8 @@ def _units_of_dagster() -> Iterator[Unit]:
     )
     yield Unit(
         f"clientmgr-{webserver.name}",
-        "Dagster's UI. It has no sign-in: keep it on loopback, behind a proxy that has one.",
+        "Dagster's UI, with the dashboard's users. Without them it starts on loopback only. Put a proxy with TLS in "
+        "front: the session's cookie is for HTTPS.",
         "Dagster webserver",
         "dagster.md",
         "dagster",

@@ -27,7 +27,7 @@ from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr.local.standins.demo_stores import LegacyMirror, fill_deleted_contacts
 from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
 from clientmgr.local.standins.server import StandIn, standins_are_installed
-from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_url
+from clientmgr.operations.dagster_addresses import ui_url
 
 log = get_logger(__name__)
 
@@ -121,7 +121,7 @@ class NightlyJobsOnce:
             log.info("BigQuery stand-in: contacts deleted", contacts=sum(filled.values()))
 
     def _work(self, settings: Settings) -> None:
-        runs = DagsterRuns(ui_url(settings), trusting_own_certificate(settings))
+        runs = DagsterRuns(settings, "demo")
         demo = {str(customer) for customer in DEMO_CUSTOMERS}
         self._wait_until(lambda: demo <= set(runs.partitions("tenant_schema")), "Dagster knows the tenants")
         keys = runs.partitions("tenant_schema")

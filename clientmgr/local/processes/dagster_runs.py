@@ -1,12 +1,15 @@
 """Starts runs in the Dagster that `up` runs and asks what became of them, by its GraphQL: Dagster is not imported."""
 
 import json
-import ssl
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.settings import Settings
+from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_url
+from clientmgr_dashboard.access.authentication import sessions_of
 
 LOCATION, REPOSITORY = "client_manager", "__repository__"
 ANSWER_WITHIN_S = 30.0
@@ -31,9 +34,11 @@ query($path: [String!]!) { assetNodeOrError(assetKey: {path: $path}) { __typenam
 class DagsterRuns:
     """A webserver's runs. Raises `OSError` where it does not answer."""
 
-    def __init__(self, ui_url: str, certificate: ssl.SSLContext | None = None) -> None:
-        self._url = f"{ui_url}/graphql"
-        self._certificate = certificate
+    def __init__(self, settings: Settings, process: str) -> None:
+        """`process`: what the audit log calls the caller, after `dagster:process:`."""
+        self._url = f"{ui_url(settings)}/graphql"
+        self._certificate = trusting_own_certificate(settings)
+        self._token = partial(sessions_of(settings).process_token, process)
 
     def partitions(self, asset: str) -> list[str]:
         """The asset's partition keys, in the order they were added; none while the asset is not loaded yet."""
@@ -62,7 +67,7 @@ class DagsterRuns:
     def _ask(self, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         body = json.dumps({"query": query, "variables": variables}).encode()
         request = urllib.request.Request(  # noqa: S310  # our own server
-            self._url, body, {"Content-Type": "application/json"}
+            self._url, body, {"Content-Type": "application/json", "Authorization": f"Bearer {self._token()}"}
         )
         with urllib.request.urlopen(  # noqa: S310  # our own server
             request, timeout=ANSWER_WITHIN_S, context=self._certificate
