@@ -10,6 +10,7 @@ from importlib.resources import files
 import psycopg
 from psycopg_pool import PoolTimeout
 from starlette.applications import Starlette
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -30,6 +31,15 @@ from clientmgr_dashboard.web.handling import Site
 from clientmgr_dashboard.web.rendering import Renderer
 
 STATIC = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
+
+
+class _Id(IntegerConvertor):
+    """An id in a path. Python refuses to read a number of thousands of digits."""
+
+    regex = "[0-9]{1,18}"
+
+
+register_url_convertor("int", _Id())
 
 
 def dashboard(settings: Settings, port: int) -> ASGIApp:

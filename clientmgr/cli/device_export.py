@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from clientmgr.base.csv_cells import harmless
 from clientmgr.contracts.device_fields import FIELDS, Kind
 
 Rows = Sequence[tuple[Any, ...]]
@@ -41,7 +42,7 @@ def opened_output(path: Path | None) -> Iterator[TextIO]:
 
 
 def csv_writer(stream: TextIO, columns: Sequence[str]) -> Write:
-    """RFC 4180 with a header; times in ISO 8601, booleans as true and false, nothing for null."""
+    """RFC 4180 with a header; times in ISO 8601, booleans as true and false, nothing for null, no formulas."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
 
@@ -76,4 +77,4 @@ def _csv_cell(value: Any) -> Any:
         return value.isoformat()
     if isinstance(value, bool):
         return "true" if value else "false"
-    return value
+    return harmless(value)

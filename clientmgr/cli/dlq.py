@@ -36,7 +36,7 @@ from clientmgr.cli.output import (
     show_record,
     show_rows,
 )
-from clientmgr.devices.masking import masked_data
+from clientmgr.devices.masking import masked, masked_data, masked_words
 
 app = typer.Typer(help="Messages that could not be handled: list, show, replay, drop.", no_args_is_help=True)
 
@@ -60,6 +60,7 @@ def list_command(
             _show_counts(counts(connection, selection), as_json=as_json)
             return
         rows = [asdict(summary) for summary in summaries(connection, selection, limit=limit)]
+    rows = [{**row, "exception": masked_words(row["exception"])} for row in rows]
     if not as_json:
         rows = [{**row, "error": _error(row["error_class"], row["exception"])} for row in rows]
     columns = ["id", "failed_at", "topic", "subscription", "tenant", "key", "attempts", "replayed_at", "error"]
@@ -78,7 +79,7 @@ def show(
     with database.connect(Role.READER, autocommit=True) as connection:
         found = letters(connection, ids)
     if not reveal:
-        found = [replace(letter, data=masked_data(letter.data)) for letter in found]
+        found = [_masked(letter) for letter in found]
     elif found:
         entries = [actions.revealed(letter, actor=actor(), command="dlq show") for letter in found]
         with database.connect(Role.WRITER) as connection:
@@ -198,6 +199,15 @@ def _total(counted: Sequence[LetterCount]) -> int:
 
 def _without_data(letter: DeadLetter) -> dict[str, object]:
     return {name: value for name, value in asdict(letter).items() if name != "data"}
+
+
+def _masked(letter: DeadLetter) -> DeadLetter:
+    return replace(
+        letter,
+        data=masked_data(letter.data),
+        attributes=masked(dict(letter.attributes)),
+        exception=masked_words(letter.exception),
+    )
 
 
 def _error(error_class: str, exception: str) -> str:

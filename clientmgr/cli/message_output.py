@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from clientmgr.broker.postgres.reading import LoggedMessage
-from clientmgr.devices.masking import masked_data, plain_text
+from clientmgr.devices.masking import masked, masked_data, plain_text
 
 
 def json_line(message: LoggedMessage) -> str:
@@ -26,7 +26,7 @@ def json_line(message: LoggedMessage) -> str:
 
 def text_line(message: LoggedMessage) -> str:
     """A message as one line for people, with devices' secrets masked."""
-    labels = {"tenant": message.tenant, "key": message.key, **message.attributes}
+    labels = {"tenant": message.tenant, "key": message.key, **masked(dict(message.attributes))}
     words = [f"{name}={value}" for name, value in labels.items() if value]
     data = masked_data(message.data).decode(errors="backslashreplace")
     return printable("  ".join([f"#{message.c_offset}", local_time(message.published_at), *words, data]))

@@ -14,6 +14,7 @@ from clientmgr_dashboard.api.openapi import openapi_document
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Operation
 from clientmgr_dashboard.problems import ForbiddenError, problem, problem_of, problem_response
+from clientmgr_dashboard.web.forms import json_of, query_of
 
 PREFIX = f"{API}v1"
 JSON = "application/json"
@@ -92,23 +93,14 @@ def ensure_allowed(visitor: Visitor, operation: Operation) -> None:
 
 async def _read(request: Request, operation: Operation) -> Any:
     if operation.method == "POST":
-        return msgspec.convert(_whole(msgspec.json.decode(await request.body())), operation.request)
-    given = {**dict(request.query_params), **request.path_params}
+        return msgspec.convert(json_of(await request.body()), operation.request)
+    given = {**query_of(request), **request.path_params}
     wanted = msgspec.convert(given, operation.request, strict=False)
     for field in msgspec.structs.fields(operation.request):
         # msgspec reads the text "null" as None: the filter that somebody sent would be ignored.
         if field.encode_name in given and getattr(wanted, field.name) is None:
             raise msgspec.ValidationError(f"Expected a value, got `null` - at `$.{field.encode_name}`")
     return wanted
-
-
-def _whole(document: Any) -> Any:
-    """JSON has one kind of number: 62.0 is an integer there, and in the schema that we publish."""
-    if isinstance(document, dict):
-        return {name: _whole(value) for name, value in document.items()}
-    if isinstance(document, list):
-        return [_whole(value) for value in document]
-    return int(document) if isinstance(document, float) and document.is_integer() else document
 
 
 def _is_json(request: Request) -> bool:

@@ -8,7 +8,7 @@ from psycopg import Connection
 
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import DeadLetter, Selection, State, as_counted, counts, letters, summaries
-from clientmgr.devices.masking import masked_text, plain_text
+from clientmgr.devices.masking import masked, masked_text, masked_words, plain_text
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
@@ -147,7 +147,7 @@ async def list_letters(context: Context, visitor: Visitor, request: LettersReque
         newest_id=None if request.before is None else request.before - 1,
     )
     found = await context.read(summaries, selection, limit=request.limit + 1)
-    rows = [row_of(LetterRow, one, error=one.exception) for one in found]
+    rows = [row_of(LetterRow, one, error=masked_words(one.exception)) for one in found]
     return newest(rows, request.limit, lambda row: row.id)
 
 
@@ -233,8 +233,8 @@ def _detail(letter: DeadLetter, *, reveal: bool) -> LetterDetail:
         offset=letter.c_offset,
         partition=letter.partition_id,
         transaction_id=str(letter.transaction_id),
-        attributes=dict(letter.attributes),
-        error=letter.exception,
+        attributes=dict(letter.attributes) if reveal else masked(dict(letter.attributes)),
+        error=letter.exception if reveal else masked_words(letter.exception),
         payload=plain_text(letter.data) if reveal else masked_text(letter.data),
         is_revealed=reveal,
     )

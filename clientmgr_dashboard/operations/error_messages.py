@@ -13,7 +13,7 @@ from clientmgr.broker.error_topics import (
     replay_errors,
     replay_targets,
 )
-from clientmgr.devices.masking import masked_text
+from clientmgr.devices.masking import masked, masked_text
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
@@ -144,7 +144,7 @@ async def drop_error_messages(context: Context, visitor: Visitor, request: DropE
 
 
 def _row(one: ErrorMessage) -> ErrorMessageRow:
-    attributes = dict(one.attributes)
+    attributes: dict[str, str] = masked(dict(one.attributes))
     return row_of(
         ErrorMessageRow,
         one,

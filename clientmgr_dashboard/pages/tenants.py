@@ -10,6 +10,7 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import Response
 
+from clientmgr.base.csv_cells import harmless
 from clientmgr.tenant_metrics.tenants import HistoryPoint
 from clientmgr_dashboard import charts
 from clientmgr_dashboard.access.authentication import Visitor
@@ -151,14 +152,14 @@ def as_csv(points: Sequence[HistoryPoint]) -> str:
     plain = [field for field in HistoryPoint.__struct_fields__ if field != "devices_by_platform"]
     output = io.StringIO()
     writer = csv.writer(output)
-    writer.writerow([*plain, *(f"devices {_harmless(platform or NO_PLATFORM)}" for platform in platforms)])
+    writer.writerow([*plain, *(f"devices {_printable(platform or NO_PLATFORM)}" for platform in platforms)])
     for point in points:
         by_platform = point.devices_by_platform or {}
         values = [getattr(point, field) for field in plain]
         writer.writerow(
             [
                 *(
-                    value.isoformat() if field == "collected_at" else value
+                    value.isoformat() if field == "collected_at" else harmless(value)
                     for field, value in zip(plain, values, strict=True)
                 ),
                 *(by_platform.get(platform, 0) for platform in platforms),
@@ -167,10 +168,8 @@ def as_csv(points: Sequence[HistoryPoint]) -> str:
     return output.getvalue()
 
 
-def _harmless(text: str) -> str:
-    """No control characters, and no formula: a spreadsheet would run it."""
-    printable = "".join(character if character.isprintable() else " " for character in text)
-    return f"'{printable}" if printable[:1] in "=+-@" else printable
+def _printable(text: str) -> str:
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 PAGE = DashboardPage(

@@ -1,10 +1,11 @@
 """Secrets of devices are masked wherever they stand; what else there is stays as it is."""
 
 import json
+import time
 
 import pytest
 
-from clientmgr.devices.masking import mask, masked, masked_data, masked_text, plain_text
+from clientmgr.devices.masking import mask, masked, masked_data, masked_text, masked_words, plain_text
 
 TOKEN = "a-token-of-some-length-0123456789"
 
@@ -52,3 +53,75 @@ def test_json_that_is_too_deep_to_read_is_shown_as_text() -> None:
 def test_what_is_not_json_is_shown_as_it_is() -> None:
     assert plain_text(b"\xff not json") == "\\xff not json"
     assert plain_text(b'{"a":1}') == '{\n  "a": 1\n}'
+
+
+APNS = "0123456789abcdef" * 4
+FCM = "dGhpc0lzQW5JZA:APA91bHPRgkF3JUikC4ENAHEeMrd41Zxv3hVZjC9KtT8OvPVGJ-hQMRKRrZuJAEcl7B338qju59zJMjw2DELjzEvxwYv7"
+FID = "cAb3kf0xQ0-9Zk2hZ7pX1a"
+ENDPOINT = "https://updates.push.services.mozilla.com/wpush/v2/gAAAAABl"
+JWT = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U"
+P256DH = "BNcRdreALRFXTkOOUHK1EtK2wtaz5Ry4YfYCA_0QTpQtUbVlUls0VJXg7A8u-Ts1XbjhazAkj7I99e8QcYP7DkM0"
+PEM = "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSj\n-----END PRIVATE KEY-----"
+BY_LOOKS = [APNS, APNS.upper(), FCM, FID, ENDPOINT, "https://fcm.googleapis.com/fcm/send/abc", JWT, P256DH, PEM]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pushToken", "push_token", "PUSH_TOKEN", "push-token", "deviceToken", "device_token", "apnsToken", "apns"),
+        *("registrationId", "registration_ids", "fcmToken", "fcm_registration_id", "fid", "endpoint", "p256dh", "auth"),
+        *("secret", "clientSecret", "password", "Authorization", "api_key", "apiKey", "X-Api-Key", "credentials"),
+    ],
+)
+def test_a_member_of_a_likely_name_is_masked_in_documents_and_in_texts(name: str) -> None:
+    assert TOKEN not in json.dumps(masked({name: TOKEN, "deep": [{name: [TOKEN]}]}))
+    for text in (
+        f"refused: {name}={TOKEN} is wrong",
+        f"refused: {name}: '{TOKEN}'",
+        f'refused {{"{name}": "{TOKEN}", "more": 1',
+        json.dumps(json.dumps({"why": json.dumps({name: TOKEN})})),
+        f"?a=1&{name}={TOKEN}&b=2",
+    ):
+        assert TOKEN not in masked_words(text), text
+        assert TOKEN.encode() not in masked_data(text.encode())
+
+
+@pytest.mark.parametrize("secret", BY_LOOKS)
+def test_a_secret_is_known_by_its_looks_wherever_it_stands(secret: str) -> None:
+    for text in (secret, f"could not push to {secret}: gone", f"<{secret}>", json.dumps({"note": f"see {secret}"})):
+        assert secret not in masked_words(text), text
+    assert secret not in json.dumps(masked({"note": [secret]}))
+
+
+def test_credentials_in_a_header_are_masked() -> None:
+    assert masked_words("sent Authorization: Bearer abcdef123456") == "sent Authorization: Bearer …"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "0b6f9e1c-6c1e-4b3b-9b0a-0f6f2f0e7c11",
+        "eventId=0b6f9e1c-6c1e-4b3b-9b0a-0f6f2f0e7c11 customerId=123 contactId=42",
+        f'{{"clientId": "{FID}", "hardwareId": "{APNS}"}}',
+        "client device-1234567890-abcd of EMS11-C3FD3 is unknown",
+        "Expected `str`, got `int` - at `$.payload.pushToken`",
+        "pushTokenKind: fcm_fid, pushTokenStatus: invalid",
+        "the token: expired",
+        "2026-01-01T00:00:00+00:00 http://127.0.0.1:8788/tenants/1001",
+        "DeadlineExceeded: no answer in 15000 ms (sending-batch-devicemapper-dg00-sub)",
+    ],
+)
+def test_what_operators_need_stays(text: str) -> None:
+    assert masked_words(text) == text
+
+
+def test_ids_stay_in_documents_whatever_they_look_like() -> None:
+    document = {"clientId": FID, "eventId": APNS, "customerId": 7, "pushTokenKind": "apns"}
+    assert masked(document) == document
+
+
+def test_a_hostile_text_is_searched_quickly() -> None:
+    started = time.process_time()
+    for text in ('token:"' * 20_000, "a" * 200_000, "https://" + "push." * 30_000, "aB3" * 60_000, "a=" * 80_000):
+        masked_words(text)
+    assert time.process_time() - started < 5
