@@ -17,8 +17,9 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.contracts import daemons
 from clientmgr.local.embedded.server import free_port
-from clientmgr.local.processes.programs import dagster_environment, prepare_dagster_storage
+from clientmgr.local.processes.programs import dagster_environment
 from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.dagster_ui.application import Workspace, prepare_instance
 from clientmgr_dashboard.dagster_ui.server import serve_dagster_ui
@@ -118,7 +119,6 @@ def data_of(answer: httpx.Response) -> dict[str, Any]:
 @contextmanager
 def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
     database = Database.from_settings(settings)
-    prepare_dagster_storage(settings)
     (folder / "small.py").write_text(CODE)
     workspace_file = folder / "workspace.yaml"
     location = {"relative_path": "small.py", "location_name": "small"}
@@ -128,7 +128,7 @@ def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
     guarded = settings.model_copy(update={"dashboard_users_file": str(write_users(folder)), **ports})
     with ExitStack() as opened:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in dagster_environment(settings, dict(os.environ)).items():
+            for name, value in dagster_environment(daemons.DAGSTER[1], settings, dict(os.environ)).items():
                 patch.setenv(name, value)
             instance = opened.enter_context(DagsterInstance.get())
             workspace = opened.enter_context(Workspace(instance, WorkspaceFileTarget([str(workspace_file)])))
