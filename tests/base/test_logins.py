@@ -23,6 +23,7 @@ from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.cli.calling import Cli
 from tests.conftest import database_on
+from tests.keys import TEST_KEY
 
 ROLES = (Role.DDL, Role.WRITER, Role.READER)
 each_role = pytest.mark.parametrize("role", ROLES)
@@ -211,7 +212,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Settings]:
 
 
 def test_logins_are_made_on_a_server_that_is_not_ours(foreign: Settings, tmp_path: Path) -> None:
-    cli = Cli({"DATABASE_URL": foreign.database_url, "DATA_DIR": str(foreign.data_dir), "AUDIT_HASH_KEY": "k" * 32})
+    cli = Cli({"DATABASE_URL": foreign.database_url, "DATA_DIR": str(foreign.data_dir), "AUDIT_HASH_KEY": TEST_KEY})
     cli.ok("migrate")
     refused = cli("tenants", "list")
     assert (refused.code, "clientmgr migrate --logins" in refused.err) == (2, True), refused.err
@@ -227,7 +228,7 @@ def test_logins_are_made_on_a_server_that_is_not_ours(foreign: Settings, tmp_pat
     file = foreign.data_dir / "database_logins.env"
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     written = dict(line.split("=", 1) for line in file.read_text().splitlines())
-    least = Cli({**written, "DATA_DIR": str(foreign.data_dir), "AUDIT_HASH_KEY": "k" * 32})
+    least = Cli({**written, "DATA_DIR": str(foreign.data_dir), "AUDIT_HASH_KEY": TEST_KEY})
     least.ok("tenants", "activate", "7")
     assert [one["customer_id"] for one in least.ok("tenants", "list", "--json").json] == [7]
     assert "DATABASE_URL: not set" in least("migrate").err

@@ -13,6 +13,7 @@ from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.conftest import _throwaway_database
 from tests.dagster.doors import Doors, opened_doors
+from tests.keys import TEST_KEY
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def doors(
             ensure_database_grants(connection)
         folder = tmp_path_factory.mktemp("doors")
         settings = load_settings(
-            database_url=database.url, data_dir=folder, audit_hash_key="test-key", dagster_port=0, dashboard_port=0
+            database_url=database.url, data_dir=folder, audit_hash_key=TEST_KEY, dagster_port=0, dashboard_port=0
         )
         with opened_doors(settings, folder) as doors:
             yield doors
