@@ -178,8 +178,8 @@ schema dagster    |               |                  |                  | CREATE
 tenant tables     | DISTU         | DISU             | S                |
 tenants           | ISU           | S                | S                |
 """
-"""What any table of a kind allows (Delete, Insert, Select, Truncate, Update). clientmgr_ddl owns the tenants' tables, and
-so reads their rows: PostgreSQL has no owner who can't.
+"""What any table of a kind allows: Delete, Insert, Select, Truncate, Update. clientmgr_ddl owns the tenants' tables, and so
+reads their rows: PostgreSQL has no owner who can't.
 """
 
 
