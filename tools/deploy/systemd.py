@@ -13,7 +13,9 @@ from tools.deploy.secrets import environment_lines
 BY_NAME: Final = "clientmgr@"
 """The unit of all that `clientmgr run NAME` starts."""
 
-NOTE_ON_SECRETS: Final = "# Mode 0600, owner root: systemd reads it before it becomes clientmgr. The logins: clientmgr migrate --logins."
+NOTE_ON_SECRETS: Final = (
+    "# Mode 0600, owner root: systemd reads it before it becomes clientmgr. The logins: clientmgr migrate --logins."
+)
 
 STOPPING: Final = """\
 # SIGTERM lets it finish what it has in hand, for SHUTDOWN_TIMEOUT_S (20) and a moment to roll back the rest.
