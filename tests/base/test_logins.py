@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from psycopg_pool import PoolTimeout
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.connection_rights import TooMightyError
 from clientmgr.base.data_folder import attach
 from clientmgr.base.database import Database, Role
@@ -173,7 +174,7 @@ audit_heads       | S             | S                | S                |
 audit_log         | IS            | IS               | S                |
 clientmgr tables  | DISU          | DISU             | S                |
 database          | CREATE        |                  |                  |
-live tables       | DS            | DIS              | S                |
+live tables       |               | DISU             | S                |
 migrations        |               |                  | S                |
 schema dagster    |               |                  |                  | CREATE
 tenant tables     | DISTU         | DISU             | S                |
@@ -248,7 +249,7 @@ def test_what_an_older_release_s_superuser_owned_goes_to_the_owner(tmp_path: Pat
     try:
         with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
             connection.execute('ALTER DATABASE "clientmgr" OWNER TO postgres')
-        migrate_database(Database(server.superuser_url("clientmgr")))
+        migrate_database(Database(server.superuser_url("clientmgr")), audit=AuditLogger(b"test-key"))
         with psycopg.connect(server.superuser_url("clientmgr"), autocommit=True) as connection:
             connection.execute("ALTER SCHEMA dagster OWNER TO postgres")
             connection.execute("CREATE TABLE dagster.runs (id serial)")
@@ -263,7 +264,9 @@ def test_what_an_older_release_s_superuser_owned_goes_to_the_owner(tmp_path: Pat
             ).fetchall()
         assert left == []
         assert migrate_database(Database(server.url())) == []
-        settings = load_settings(database_url=server.url(), data_dir=tmp_path, **server.role_settings())
+        settings = load_settings(
+            database_url=server.url(), data_dir=tmp_path, audit_hash_key="test-key", **server.role_settings()
+        )
         assert TenantSchemaManager(Database.from_settings(settings), attach(settings)).activate([5], actor="test")
         assert Cli(settings.environment()).ok("audit", "verify", "--json").json["intact"] is True
     finally:

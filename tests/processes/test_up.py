@@ -179,6 +179,13 @@ def another_up(folder: Path, programs: list[str]) -> Iterator[Up]:
         command.clean_up()
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
 def fetch(url: str) -> str:
     """What is there; nothing while nobody answers."""
     try:
@@ -251,7 +258,7 @@ def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens
     entries |= {entry.name: entry for entry in DAGSTER}
     among = with_descendants(up.process.pid)
     for name, command in commands.items():
-        found = [one for one in among if one.cmdline()[1 : 1 + len(command)] == command]
+        found = [one for one in running(among) if command_line(one)[1 : 1 + len(command)] == command]
         assert found, name
         environment = found[0].environ()
         handed = {variable for variable in opening if environment.get(variable, "") not in ("", "{}")}
