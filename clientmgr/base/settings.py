@@ -594,6 +594,11 @@ def _as_environment_value(value: Any) -> str:
     return json.dumps(value) if isinstance(value, dict) else str(value)
 
 
+def unset_in_environment(name: str) -> str:
+    """What an environment says where a setting is not to have a value: its default."""
+    return _as_environment_value(Settings.model_fields[name.lower()].default)
+
+
 def load_settings(**overrides: Any) -> Settings:
     """Read the settings; a wrong value raises `SettingsError` with its name and what was expected."""
     try:

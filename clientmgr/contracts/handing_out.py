@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from clientmgr.base.database import Role
-from clientmgr.base.settings import sensitive_setting_names
+from clientmgr.base.settings import sensitive_setting_names, unset_in_environment
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.daemons import SHARED_SETTINGS, TRANSPORT_SETTINGS
 
@@ -47,7 +47,7 @@ def handed_to(entry: DaemonEntry, environment: Mapping[str, str]) -> dict[str, s
     named = settings_of(entry)
     withheld = set(sensitive_setting_names()) - named
     return {
-        name: "" if name in withheld else value
+        name: unset_in_environment(name) if name in withheld else value
         for name, value in environment.items()
         if name in NO_CREDENTIALS or not _opens_what_is_not_for_it(name, named)
     }

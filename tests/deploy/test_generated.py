@@ -16,6 +16,12 @@ def test_what_is_made_from_the_registry_is_current() -> None:
 
 def test_no_file_is_left_of_a_daemon_that_is_no_more() -> None:
     made = {path.name for path in generated()}
-    by_hand = {*WRITTEN_BY_HAND, "secret.example.yaml", "clientmgr-migrate.service", "client-manager.env"}
+    by_hand = {
+        *WRITTEN_BY_HAND,
+        "secret.example.yaml",
+        "clientmgr-migrate.service",
+        "client-manager.env",
+        "migrate.env",
+    }
     there = [*MANIFESTS, *SYSTEMD.glob("*.service"), *(SYSTEMD / "env").glob("*.env")]
     assert {path.name for path in there} - made - by_hand == set()

@@ -11,10 +11,13 @@ import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import Settings, load_settings, secret_setting_names
+from clientmgr.contracts import daemons
+from clientmgr.contracts.handing_out import secrets_of
 from clientmgr.local.processes.programs import ROLLBACK_S, own_commands
 from tests.cli.calling import Cli
 from tests.deploy.files import DEPLOY, KUBERNETES, MANIFESTS, documents, environment_of, pod_templates
 from tests.keys import TEST_KEY
+from tools.deploy.secrets import kubernetes_secret
 
 VERSIONS = ("1.30", "1.37")
 """The oldest that we want to run on, and the newest that the validator knows."""
@@ -85,7 +88,7 @@ def test_a_pod_runs_as_nobody_and_gives_nothing_away(template: dict[str, Any]) -
             "capabilities": {"drop": ["ALL"]},
         }
         writable = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
-        assert writable == {CONFIG["DATA_DIR"], "/tmp"}  # noqa: S108  # the pod's own
+        assert writable == {str(Path(CONFIG["DATA_DIR"]).parent), "/tmp"}  # noqa: S108  # the pod's own
         assert container["resources"].keys() == {"requests", "limits"}
 
 
@@ -159,7 +162,12 @@ def test_whatever_up_runs_has_a_deployment() -> None:
 
 
 def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_open() -> None:
-    secrets = configuration("secret.example.yaml", "stringData")
+    secrets = {}
+    for document in documents(KUBERNETES / "secret.example.yaml"):
+        if document["metadata"]["name"] != "client-manager-dashboard-users":
+            ((name, value),) = document["stringData"].items()
+            assert document["metadata"]["name"] == kubernetes_secret(name)
+            secrets[name] = value
     for name in [*CONFIG, *secrets]:
         assert name.lower() in Settings.model_fields, name
     assert not secret_setting_names() & CONFIG.keys()
@@ -172,12 +180,29 @@ def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_o
 def test_nothing_starts_with_the_secrets_of_the_examples() -> None:
     secrets = configuration("secret.example.yaml", "stringData")
     assert secrets.keys() >= {"AUDIT_HASH_KEY", "LIVE_TOKEN_KEY", "DASHBOARD_SESSION_KEY", "METRICS_TOKEN"}
-    for given in (secrets, environment_of(DEPLOY / "systemd/env/client-manager.env")):
+    for given in (secrets, environment_of(DEPLOY / "systemd/env/writer.env")):
         placeholders = {name: value for name, value in given.items() if "change-me" in value}
         assert "AUDIT_HASH_KEY" in placeholders
         for name, value in placeholders.items():
             with pytest.raises(SettingsError, match=f"^{name}: "):
                 load_settings(**{name.lower(): value})
+
+
+@pytest.mark.parametrize(("container", "template"), CONTAINERS)
+def test_a_container_gets_the_secrets_that_its_entry_names_and_the_owner_s_login_only_to_migrate(
+    container: dict[str, Any], template: dict[str, Any]
+) -> None:
+    arguments = tuple(container["args"])
+    expected = ["DATABASE_URL", "AUDIT_HASH_KEY"]
+    if arguments != ("migrate",):
+        (expected,) = [
+            secrets_of(entry)
+            for entry in (*daemons.ALL, *daemons.DAGSTER)
+            for process in entry.processes
+            if arguments == (*process.arguments, *process.spelled_out)
+        ]
+    given = [source["secretRef"]["name"] for source in container["envFrom"] if "secretRef" in source]
+    assert given == [kubernetes_secret(name) for name in expected]
 
 
 def test_what_runs_twice_is_not_taken_away_all_at_once() -> None:

@@ -144,7 +144,9 @@ def test_it_is_documented(follows: Any) -> None:
 
 def test_it_can_be_deployed_and_is_scraped(follows: Any) -> None:
     deploy = follows["deploy"]
-    assert deploy["systemd/env/greeter.env"] == f"METRICS_PORT={PORT}\n"
+    note, port, *secrets = deploy["systemd/env/greeter.env"].splitlines()
+    assert (note[:1], port) == ("#", f"METRICS_PORT={PORT}")
+    assert [line.partition("=")[0] for line in secrets] == ["DATABASE_WRITER_URL"], "the login of its role"
     assert "@greeter" in deploy["systemd/clientmgr@.service"]
     assert ",greeter}" in follows["enable"]
     assert "args: [run, greeter]" in deploy["kubernetes/greeter.yaml"]

@@ -40,7 +40,7 @@ READ_FOR_SOMETHING_ELSE = {
     },
 }
 
-NAMES_ALL_ROLES = {"clientmgr.base.database", "clientmgr.contracts.daemons"}
+NAMES_ALL_ROLES = {"clientmgr.base.database", "clientmgr.base.logins", "clientmgr.contracts.daemons"}
 
 each_daemon = pytest.mark.parametrize("entry", daemons.ALL, ids=lambda entry: str(entry.name))
 

@@ -3,12 +3,15 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from clientmgr.base.data_folder import with_audit_key
 from clientmgr.base.database import Database
-from clientmgr.base.settings import load_settings
+from clientmgr.base.settings import load_settings, secret_setting_names, sensitive_setting_names
 from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.device_events import decode_event
+from clientmgr.contracts.handing_out import secrets_of
 from clientmgr.local.demo.scenario import DEMO_CUSTOMERS, FLEET, TRAFFIC, activate_demo_customers, open_to_all
 from clientmgr.local.processes.programs import OwnCommand, all_programs
 from clientmgr.local.processes.supervisor import Program
@@ -44,6 +47,35 @@ def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: 
         "pubsub-gateway", "writer", "republisher", "push-token-status", "contact-deletion", "telemetry-writer",
         "broadcast", "device-mapper-batch", "device-mapper-tx", "dashboard",
     ]  # fmt: skip
+
+
+def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sensitive = {
+        name.lower(): f"postgresql://{name}@h/d" for name in sensitive_setting_names() if name.endswith("_URL")
+    }
+    sensitive |= {name.lower(): "key-" + name for name in secret_setting_names() if name.endswith("_KEY")}
+    sensitive |= {"redis_url": "redis://h", "alert_webhook_url": "https://h/x", "audit_anchors": "s3://bucket"}
+    for name in ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD"):
+        monkeypatch.setenv(name, "x")
+    settings = load_settings(data_dir=tmp_path, spark_conf={"password": "x"}, **sensitive)
+    entries = {one.name: entry for entry in (*daemons.ALL, *daemons.DAGSTER) for one in entry.processes}
+    for program in all_programs(settings, log_format="json"):
+        opened = {name for name in sensitive_setting_names() if program.env[name] not in ("", "{}")}
+        assert opened == set(secrets_of(entries[program.name])), program.name
+        assert "DATABASE_URL" not in opened
+        assert ("DATABASE_DDL_URL" in opened) == (program.name == "dagster-daemon")
+        assert "PGPASSWORD" not in program.env
+        assert program.env["AWS_REGION"] == "x"
+        load_settings(**{name.lower(): program.env[name] for name in ("REDIS_URL", "DATABASE_URL")})
+    env = {program.name: program.env for program in all_programs(settings, log_format="json")}
+    assert {name for name in env if "AWS_SECRET_ACCESS_KEY" in env[name]} == {
+        "dagster-daemon", "pubsub-gateway", "device-mapper-batch", "device-mapper-tx", "dashboard",
+    }  # fmt: skip
+    assert "GOOGLE_APPLICATION_CREDENTIALS" not in env["broadcast"]
+    for holder in ("LIVE_TOKEN_KEY", "AUDIT_HASH_KEY"):
+        assert env["telemetry-writer"][holder] == ""
 
 
 def test_batch_and_transactional_messages_are_mapped_by_processes_of_their_own(tmp_path: Path) -> None:

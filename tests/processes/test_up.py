@@ -20,8 +20,9 @@ import psycopg
 import pytest
 from google.cloud import pubsub_v1
 
-from clientmgr.base.settings import load_settings
-from clientmgr.contracts.daemons import entry_of_process
+from clientmgr.base.settings import load_settings, sensitive_setting_names
+from clientmgr.contracts.daemons import DAGSTER, entry_of_process, process
+from clientmgr.contracts.handing_out import secrets_of, settings_of
 from clientmgr.local.embedded.server import free_port, port_is_free
 from clientmgr.local.processes.programs import all_programs, own_commands
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
@@ -57,6 +58,21 @@ def free_ports_in_a_row(count: int) -> int:
     return eventually(first, f"{count} free ports in a row")
 
 
+SECRETS = {
+    "AUDIT_HASH_KEY": "audit-0123456789abcdef0123456789abcdef",
+    "LIVE_TOKEN_KEY": "live-0123456789abcdef0123456789abcdef",
+    "DASHBOARD_SESSION_KEY": "session-0123456789abcdef0123456789abcdef",
+    "AWS_SECRET_ACCESS_KEY": "aws-0123456789abcdef",
+    "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere/google.json",
+    "PGPASSWORD": "of-whoever-started-it",
+}
+"""What `up` is given by its environment. It makes the logins by itself."""
+
+
+UNSET = {"AUDIT_ANCHORS", "ALERT_WEBHOOK_URL", "SPARK_CONF"}
+"""Nobody sets them here."""
+
+
 class Up:
     """A running `clientmgr up`, with what it wrote."""
 
@@ -71,6 +87,7 @@ class Up:
             "METRICS_PORT": str(self.metrics_port),
             "EMBEDDED_MINIMUM_FREE_MB": "0",
             "SHUTDOWN_TIMEOUT_S": "8",
+            **SECRETS,
         }
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
@@ -80,8 +97,8 @@ class Up:
 
     @property
     def password(self) -> str:
-        """Of PostgreSQL."""
-        return (self.folder / "data" / "postgres" / "password").read_text()
+        """Of PostgreSQL's owner."""
+        return (self.folder / "data" / "postgres" / "clientmgr_owner_password").read_text()
 
     def lines(self) -> list[str]:
         """Standard error, without a line that is still being written."""
@@ -169,6 +186,13 @@ def another_up(folder: Path, programs: list[str]) -> Iterator[Up]:
         command.clean_up()
 
 
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return list(process.cmdline())
+    except psutil.NoSuchProcess:
+        return []
+
+
 def fetch(url: str) -> str:
     """What is there; nothing while nobody answers."""
     try:
@@ -225,7 +249,7 @@ def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:
 
 
 def test_dagster_observes_the_daemons(up: Up) -> None:
-    (shown,) = re.findall(r"postgresql://postgres:\*+@\S+", up.stdout.read_text())
+    (shown,) = re.findall(r"postgresql://clientmgr_owner:\*+@\S+", up.stdout.read_text())
     observed = "SELECT DISTINCT asset_key FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
     daemons = {asset.key.to_string() for asset in daemon_assets}
     with psycopg.connect(re.sub(r"\*+", up.password, shown), autocommit=True) as connection:
@@ -234,9 +258,33 @@ def test_dagster_observes_the_daemons(up: Up) -> None:
 
 def test_no_password_is_shown(up: Up) -> None:
     password = up.password
-    assert "postgresql://postgres:********@127.0.0.1:" in up.stdout.read_text()
+    assert "postgresql://clientmgr_owner:********@127.0.0.1:" in up.stdout.read_text()
     assert password not in up.stdout.read_text() + up.stderr.read_text()
     assert not mentioning(password)
+
+
+def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens_something(up: Up) -> None:
+    opening = {*sensitive_setting_names(), *SECRETS}
+    commands = {name: ["-m", "clientmgr", *process(name).arguments] for name in (one.name for one in own_commands())}
+    commands |= {"dagster-daemon": ["-m", "dagster._daemon"], "dagster-webserver": ["-m", "dagster_webserver"]}
+    entries = {name: entry_of_process(name) for name in commands if not name.startswith("dagster-")}
+    entries |= {entry.name: entry for entry in DAGSTER}
+    among = with_descendants(up.process.pid)
+    for name, command in commands.items():
+        found = [one for one in running(among) if command_line(one)[1 : 1 + len(command)] == command]
+        assert found, name
+        environment = found[0].environ()
+        handed = {variable for variable in opening if environment.get(variable, "") not in ("", "{}")}
+        expected = {one for one in secrets_of(entries[name]) if one not in UNSET}
+        # Of other libraries' credentials, those of the stores that it reads.
+        if {"DYNAMODB_ENDPOINT", "AUDIT_ANCHORS"} & settings_of(entries[name]):
+            expected.add("AWS_SECRET_ACCESS_KEY")
+        if {"PUBSUB_PROJECT", "BIGQUERY_PROJECT"} & settings_of(entries[name]):
+            expected.add("GOOGLE_APPLICATION_CREDENTIALS")
+        assert handed == expected, name
+        assert "clientmgr_owner" not in " ".join(environment.values()), f"{name} can log in as the owner"
+    for server in [*mentioning("bin/postgres", among=among), *mentioning("valkey-server", among=among)]:
+        assert not opening & server.environ().keys(), server
 
 
 def test_another_command_finds_the_running_servers(up: Up) -> None:

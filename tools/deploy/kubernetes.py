@@ -8,6 +8,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry, Listening, Process
 from tools.deploy.ports import FIRST_PORT
+from tools.deploy.secrets import secret_references
 
 WRITTEN_BY_HAND: Final = (
     "config.yaml",
@@ -62,7 +63,7 @@ $spread\
           args: [$arguments]
           envFrom:
             - configMapRef: {name: client-manager}
-            - secretRef: {name: client-manager}
+$secrets\
 $environment\
           ports:
             - {name: metrics, containerPort: $metrics_port}
@@ -214,6 +215,7 @@ def _manifest(entry: DaemonEntry, process: Process) -> str:
             metrics_port=FIRST_PORT,
             spread=SPREAD.substitute(name=name) if is_spread else "",
             arguments=", ".join((*process.arguments, *process.spelled_out)),
+            secrets="".join(f"            - {reference}\n" for reference in secret_references(entry)),
             environment=ENVIRONMENT.get(name, ""),
             own_port=_own_port(listens),
             readiness=_readiness(listens),

@@ -1,4 +1,4 @@
-"""deploy/systemd: a unit for each way to start a process, and a file with the port of each process's metrics."""
+"""deploy/systemd: a unit for each way to start a process, and a file with what each process alone is handed."""
 
 import textwrap
 from collections.abc import Iterator
@@ -8,9 +8,14 @@ from typing import Final
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry, Process
 from tools.deploy.ports import metrics_ports
+from tools.deploy.secrets import environment_lines
 
 BY_NAME: Final = "clientmgr@"
 """The unit of all that `clientmgr run NAME` starts."""
+
+NOTE_ON_SECRETS: Final = (
+    "# Mode 0600, owner root: systemd reads it before it becomes clientmgr. The logins: clientmgr migrate --logins."
+)
 
 STOPPING: Final = """\
 # SIGTERM lets it finish what it has in hand, for SHUTDOWN_TIMEOUT_S (20) and a moment to roll back the rest.
@@ -32,7 +37,7 @@ Type=exec
 User=clientmgr
 Group=clientmgr
 EnvironmentFile=/etc/client-manager/client-manager.env
-EnvironmentFile=-/etc/client-manager/{environment_file}.env
+EnvironmentFile=/etc/client-manager/{environment_file}.env
 Environment=DATA_DIR=/var/lib/client-manager LOG_FORMAT=json
 StateDirectory=client-manager
 StateDirectoryMode=0700
@@ -100,7 +105,14 @@ class Unit:
 def files() -> dict[str, str]:
     """Every generated file by its name below deploy/systemd."""
     found = {f"{unit.name}.service": unit.text() for unit in _units()}
-    return found | {f"env/{name}.env": f"METRICS_PORT={port}\n" for name, port in metrics_ports()}
+    ports = dict(metrics_ports())
+    for entry in (*daemons.ALL, *daemons.DAGSTER):
+        if entry.starts != "by hand":
+            for process in entry.processes:
+                port = [f"METRICS_PORT={ports[process.name]}"] if process.name in ports else []
+                lines = [NOTE_ON_SECRETS, *port, *environment_lines(entry)]
+                found[f"env/{process.name}.env"] = "".join(f"{line}\n" for line in lines)
+    return found
 
 
 def units_to_enable() -> list[str]:
@@ -170,7 +182,7 @@ def _units_of_dagster() -> Iterator[Unit]:
         "webserver: they share the folder with the runs' logs.",
         "Dagster daemon",
         "dagster.md",
-        "dagster",
+        daemon.name,
         " ".join(daemon.arguments),
         stopping="# Its runs end with it: Dagster starts those that ask for it again.",
         stop_within_s=60,
@@ -182,7 +194,7 @@ def _units_of_dagster() -> Iterator[Unit]:
         "front: the session's cookie is for HTTPS.",
         "Dagster webserver",
         "dagster.md",
-        "dagster",
+        webserver.name,
         " ".join(webserver.arguments),
         address_families=families,
     )

@@ -17,7 +17,7 @@ from clientmgr.base.private_files import kept_secret, write_private
 from clientmgr.local.children.confinement import Confinement, landlock_version
 from clientmgr.local.children.guarded import GuardedProcess, RunAs
 from clientmgr.local.embedded.postgres_logins import OWNER, make_logins, take_over
-from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, failure_reason, package_folder
+from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, failure_reason, package_folder, server_environment
 
 NOBODY = 65534
 SUPERUSER = "postgres"
@@ -132,7 +132,9 @@ class EmbeddedPostgres(EmbeddedServer):
             "--no-locale",
             "--no-instructions",
         ]
-        initdb = GuardedProcess("initdb", arguments, output=subprocess.PIPE, run_as=run_as, cwd=self.folder)
+        initdb = GuardedProcess(
+            "initdb", arguments, env=server_environment(), output=subprocess.PIPE, run_as=run_as, cwd=self.folder
+        )
         output = initdb.read_output()
         failed = initdb.stop()
         password_file.unlink()
@@ -163,6 +165,7 @@ class EmbeddedPostgres(EmbeddedServer):
             return GuardedProcess(
                 self.name,
                 [binaries() / "postgres", "-D", self.data, *options],
+                env=server_environment(),
                 output=log,
                 stop_signal=self.stop_signal,
                 grace_seconds=30.0,

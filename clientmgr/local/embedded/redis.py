@@ -7,7 +7,7 @@ from clientmgr.base.errors import EmbeddedServerError
 from clientmgr.base.private_files import write_private
 from clientmgr.local.children.confinement import Confinement
 from clientmgr.local.children.guarded import GuardedProcess
-from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, package_folder
+from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, package_folder, server_environment
 
 
 class EmbeddedRedis(EmbeddedServer):
@@ -48,6 +48,7 @@ class EmbeddedRedis(EmbeddedServer):
             return GuardedProcess(
                 self.name,
                 [binary(), config],
+                env=server_environment(),
                 output=log,
                 stop_signal=self.stop_signal,
                 confinement=self._confinement(Confinement.of_server(binary().parent, self.folder)),
