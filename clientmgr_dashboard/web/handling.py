@@ -28,12 +28,25 @@ Handler = Callable[[Site, Request, Visitor], Awaitable[Response]]
 Answer = Callable[[Request], Awaitable[Response]]
 
 
-def get(path: str, handler: Handler, *, needs: Role = Role.VIEWER) -> Callable[[Site], Route]:
-    return lambda site: Route(path, _guarded(site, handler, needs), methods=["GET"])
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """A page's route and the role that it needs. Docs tell from it who may do what."""
+
+    method: str
+    path: str
+    handler: Handler
+    needs: Role
+
+    def __call__(self, site: Site) -> Route:
+        return Route(self.path, _guarded(site, self.handler, self.needs), methods=[self.method])
 
 
-def post(path: str, handler: Handler, *, needs: Role = Role.OPERATOR) -> Callable[[Site], Route]:
-    return lambda site: Route(path, _guarded(site, handler, needs), methods=["POST"])
+def get(path: str, handler: Handler, *, needs: Role = Role.VIEWER) -> PageRoute:
+    return PageRoute("GET", path, handler, needs)
+
+
+def post(path: str, handler: Handler, *, needs: Role = Role.OPERATOR) -> PageRoute:
+    return PageRoute("POST", path, handler, needs)
 
 
 def _guarded(site: Site, handler: Handler, needs: Role) -> Answer:

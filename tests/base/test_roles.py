@@ -139,3 +139,17 @@ def test_an_owner_that_is_no_superuser_can_set_all_up(
     with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
         connection.execute("DROP DATABASE owned_by_a_plain_role WITH (FORCE)")
         connection.execute("DROP ROLE plain_owner")
+
+
+@pytest.mark.parametrize("role", [Role.READER, Role.WRITER, Role.DDL])
+def test_nobody_moves_a_chains_end_by_a_trigger_of_their_own(database: Database, role: Role) -> None:
+    """The function runs as the owner: on a table of one's own it would take whatever rows one likes."""
+    with database.connect(Role.WRITER) as connection:
+        AuditLogger(TEST_KEY.encode()).append(connection, [AuditEntry(5, "test", "test", "done")])
+    with database.connect(role) as connection:
+        connection.execute("CREATE TEMP TABLE forged AS SELECT * FROM clientmgr.audit_log WHERE customer_id = 5")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            connection.execute(
+                "CREATE TRIGGER t AFTER INSERT ON forged REFERENCING NEW TABLE AS appended "
+                "FOR EACH STATEMENT EXECUTE FUNCTION clientmgr.append_to_audit_chain()"
+            )

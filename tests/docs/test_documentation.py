@@ -16,7 +16,10 @@ from tools.docs.daemon_facts import publishes_to, reads_from
 from tools.docs.messages import Carried
 from tools.screenshots import SHOTS
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")),
+    *sorted(DOCS.rglob("*.md")),
+]
 IMAGE_BYTES = 200_000
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
-from tools.docs import daemon_pages, filter_fields, message_catalogue, settings_page
+from tools.docs import access_matrix, daemon_pages, filter_fields, message_catalogue, settings_page
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 DOCS: Final = ROOT / "docs"
@@ -18,9 +18,10 @@ def generated() -> dict[Path, str]:
         DOCS / "settings.md": settings_page.render(),
         DOCS / "message_catalogue.md": message_catalogue.render(),
         DOCS / "message_schemas.json": message_catalogue.render_schemas(),
-        DOCS / "device_mapper.md": _with(DOCS / "device_mapper.md", filter_fields.blocks()),
-        DOCS / "daemons.md": _with(DOCS / "daemons.md", daemon_pages.index_blocks()),
-        DOCS / "operating.md": _with(DOCS / "operating.md", daemon_pages.enable_block()),
+        DOCS / "device_mapper.md": with_blocks(DOCS / "device_mapper.md", filter_fields.blocks()),
+        DOCS / "daemons.md": with_blocks(DOCS / "daemons.md", daemon_pages.index_blocks()),
+        DOCS / "security.md": with_blocks(DOCS / "security.md", access_matrix.blocks()),
+        DOCS / "operating.md": with_blocks(DOCS / "operating.md", daemon_pages.enable_block()),
     }
     return files | {page_of(entry): render_page(entry) for entry in daemons.ALL}
 
@@ -32,7 +33,7 @@ def page_of(entry: DaemonEntry) -> Path:
 def render_page(entry: DaemonEntry) -> str:
     """A daemon's page. A daemon without one gets a page to begin with."""
     if_new = daemon_pages.NEW_PAGE.format(name=entry.name, help=entry.help)
-    return _with(page_of(entry), daemon_pages.page_blocks(entry), if_new=if_new)
+    return with_blocks(page_of(entry), daemon_pages.page_blocks(entry), if_new=if_new)
 
 
 def write(tell: Callable[[str], object]) -> None:
@@ -43,7 +44,7 @@ def write(tell: Callable[[str], object]) -> None:
             tell(f"written: {path.relative_to(ROOT)}")
 
 
-def _with(path: Path, blocks: dict[str, str], *, if_new: str = "") -> str:
+def with_blocks(path: Path, blocks: dict[str, str], *, if_new: str = "") -> str:
     """The file with its generated parts, which stand between `<!-- generated: NAME -->` and `<!-- end -->`, anew."""
     text = if_new if if_new and not path.exists() else path.read_text(encoding="utf-8")
     for name, content in blocks.items():

@@ -1,0 +1,167 @@
+"""Who may do what at which door: a matrix for each door, made from what the code itself goes by.
+
+A door is one function that returns its `Matrix`, and an entry in `DOORS`; docs/security.md has a part of that name. The
+database's rights are read from the catalogues of a migrated database, by the test that compares them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from psycopg import Connection
+
+from clientmgr.base.customer_ids import CustomerId, schema_name
+from clientmgr.base.database import Role as DatabaseRole
+from clientmgr_dashboard.access.guard import OPEN_TO_ALL
+from clientmgr_dashboard.access.users import Role
+from clientmgr_dashboard.api.endpoints import PREFIX
+from clientmgr_dashboard.pages import find_pages
+from clientmgr_dashboard.web.handling import PageRoute
+from tools.docs.markdown import code, table
+
+YES: Final = "yes"
+NO: Final = "–"
+DATABASE: Final = "database"
+"""The name of the part with the database's rights, which needs a server."""
+RIGHTS: Final = {"SELECT": "read", "INSERT": "insert", "UPDATE": "update", "DELETE": "delete", "TRUNCATE": "empty"}
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """What is there at a door, and which callers may have it."""
+
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def text(self) -> str:
+        return table(self.columns, self.rows)
+
+
+def dashboard() -> Matrix:
+    """The dashboard's pages and forms, from what each page declares."""
+    rows = [_row(_spelled(path), "anybody") for path in OPEN_TO_ALL]
+    for page in find_pages():
+        for route in page.routes:
+            # A route that is no PageRoute is open to all by name: the guard lets nobody else through.
+            if isinstance(route, PageRoute):
+                rows.append(_row(f"`{route.method} {route.path}`", route.needs))
+    return Matrix(("dashboard", "nobody", *Role), tuple(rows))
+
+
+def api() -> Matrix:
+    """The API's operations."""
+    operations = [operation for page in find_pages() for operation in page.operations]
+    rows = [_row(f"`GET {PREFIX}/{name}`", Role.VIEWER) for name in ("openapi.json", "session")]
+    rows += [_row(f"`{one.method} {PREFIX}{one.path}`: {one.summary}", one.needs) for one in operations]
+    return Matrix(("API", "nobody", *Role), tuple(rows))
+
+
+def metrics() -> Matrix:
+    """METRICS_PORT of every daemon (clientmgr/base/metrics_server.py)."""
+    columns = ("METRICS_PORT", "this machine, no METRICS_TOKEN set", "others, without the token", "with METRICS_TOKEN")
+    return Matrix(columns, (("`GET /metrics`", YES, NO, YES), ("`GET /healthz`: well or not", YES, YES, YES)))
+
+
+def live() -> Matrix:
+    """LIVE_WS_PORT (streaming/live/broadcast)."""
+    columns = ("live broadcast", "without a token", "with a token for some events", "with a token for `*`")
+    files = "`GET /live` and its files: a page without data"
+    return Matrix(
+        columns,
+        (
+            (files, YES, YES, YES),
+            ("`GET /healthz`: well or not", YES, YES, YES),
+            ("`/ws`: positions of an event", NO, "those events", YES),
+            ("`/ws`: positions with `LIVE_AUTH=off`, on loopback, for a demo", YES, YES, YES),
+        ),
+    )
+
+
+DOORS: Final[dict[str, Callable[[], Matrix]]] = {
+    "dashboard": dashboard,
+    "API": api,
+    "metrics": metrics,
+    "live broadcast": live,
+}
+"""By the name of the generated part. The gateway's and Dagster's doors belong here too, once made from their tables."""
+
+
+def blocks() -> dict[str, str]:
+    return {name: door().text() for name, door in DOORS.items()}
+
+
+def database_rights(connection: Connection[Any], customer_id: CustomerId) -> Matrix:
+    """What each role may do with each table, and which functions it may run with their owner's rights."""
+    roles = [role for role in DatabaseRole if role is not DatabaseRole.OWNER]
+    tables = connection.execute(_TABLES, (schema_name(customer_id),)).fetchall()
+    rights = {(table_oid, role): _rights(connection, table_oid, role) for table_oid, _, _ in tables for role in roles}
+    rows = [
+        (_named(schema, name, customer_id), *(rights[table_oid, role] for role in roles))
+        for table_oid, schema, name in tables
+    ]
+    functions = connection.execute(_FUNCTIONS, (list(roles),)).fetchall()
+    rows += [
+        (f"function `{name}`, with its owner's rights", *(YES if role in able else NO for role in roles))
+        for name, able in functions
+    ]
+    return Matrix(("table", *code_each(roles)), tuple(rows))
+
+
+def role_attributes(connection: Connection[Any]) -> dict[str, tuple[bool, ...]]:
+    """Of each role of ours: superuser, may make roles, may make databases, replicates, passes row security."""
+    roles = [role for role in DatabaseRole if role is not DatabaseRole.OWNER]
+    found = connection.execute(
+        "SELECT rolname, rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls "
+        "FROM pg_roles WHERE rolname = ANY(%s)",
+        (list(roles),),
+    )
+    return {name: tuple(attributes) for name, *attributes in found}
+
+
+def code_each(names: Iterable[str]) -> Iterator[str]:
+    return (code(name) for name in names)
+
+
+def _row(action: str, needs: str) -> tuple[str, ...]:
+    by_role = [YES if needs == "anybody" or role.includes(Role(needs)) else NO for role in Role]
+    return (action, YES if needs == "anybody" else NO, *by_role)
+
+
+def _spelled(path: str) -> str:
+    return f"`{path}…`" if path.endswith("/") else f"`{path}`"
+
+
+def _rights(connection: Connection[Any], table_oid: int, role: str) -> str:
+    row = connection.execute(_RIGHTS, {"role": role, "table": table_oid, "rights": list(RIGHTS)}).fetchone()
+    held, columns = row or ([], [])
+    spelled = [RIGHTS[right] for right in held] + [f"{RIGHTS[right]} some columns" for right in columns]
+    return ", ".join(spelled) or NO
+
+
+def _named(schema: str, name: str, customer_id: CustomerId) -> str:
+    return code(f"{'tenant_<id>' if schema == schema_name(customer_id) else schema}.{name}")
+
+
+_TABLES: Final = """
+SELECT c.oid::bigint, n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p', 'v', 'm') AND NOT c.relispartition AND n.nspname IN ('clientmgr', 'live', %s)
+ORDER BY n.nspname, c.relname
+"""
+_RIGHTS: Final = """
+SELECT
+    array(
+        SELECT name FROM unnest(%(rights)s::text []) WITH ORDINALITY AS r (name, place)
+        WHERE has_table_privilege(%(role)s, %(table)s::oid, name) ORDER BY place
+    ),
+    array(
+        SELECT name FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE']) AS r (name)
+        WHERE NOT has_table_privilege(%(role)s, %(table)s::oid, name)
+            AND has_any_column_privilege(%(role)s, %(table)s::oid, name)
+    )
+"""
+_FUNCTIONS: Final = """
+SELECT p.proname, array(SELECT r FROM unnest(%s::text []) AS r WHERE has_function_privilege(r, p.oid, 'EXECUTE'))
+FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
+WHERE n.nspname = 'clientmgr' AND p.prosecdef
+ORDER BY p.proname
+"""
