@@ -24,12 +24,16 @@ def create_private(file: Path, text: str) -> None:
 
 
 def ensure_private(file: Path, setting: str) -> None:
-    """Refuse a file that others than its owner may read, by the name of the setting that names the file."""
+    """Refuse a file that others than its owner may read, by the name of the setting that names the file.
+
+    A file of root's that we read through a group of ours is fine: so come the secrets of Kubernetes and of systemd.
+    """
     try:
-        mode = file.stat().st_mode
+        found = file.stat()
     except OSError as error:
         raise SettingsError(f"{setting}: {file} can't be read: {error.strerror}") from None
-    if mode & (stat.S_IRGRP | stat.S_IROTH):
+    mode, through_group = found.st_mode, found.st_uid == 0 != os.geteuid() and found.st_gid in _own_groups()
+    if mode & stat.S_IROTH or (mode & stat.S_IRGRP and not through_group):
         raise SettingsError(
             f"{setting}: {file} may be read by others (mode {stat.S_IMODE(mode):04o}); `chmod 600 {file}` mends it"
         )
@@ -42,6 +46,10 @@ def kept_secret(folder: Path, name: str) -> str:
     if not file.exists():
         create_private(file, secrets.token_hex(32))
     return file.read_text()
+
+
+def _own_groups() -> set[int]:
+    return {os.getegid(), *os.getgroups()}
 
 
 @contextlib.contextmanager

@@ -48,7 +48,7 @@ def start(gateway_database: Database, authority: Authority, tmp_path: Path) -> I
     started: list[GatewayProcess] = []
     server = authority.server_pair()
 
-    def run(**settings: object) -> GatewayProcess:
+    def run(**settings: Any) -> GatewayProcess:
         process = GatewayProcess(
             gateway_database,
             tmp_path / "gateway.log",

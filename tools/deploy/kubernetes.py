@@ -169,7 +169,10 @@ ENVIRONMENT: Final = {
 MOUNTS: Final = {
     "dashboard": """\
             - {name: users, mountPath: /etc/client-manager, readOnly: true}
-"""
+""",
+    "pubsub-gateway": """\
+            - {name: identities, mountPath: /etc/client-manager, readOnly: true}
+""",
 }
 VOLUMES: Final = {
     "dashboard": """\
@@ -178,7 +181,13 @@ VOLUMES: Final = {
             secretName: client-manager-dashboard-users
             items:
               - {key: users, path: users}
-"""
+""",
+    "pubsub-gateway": """\
+        - name: identities
+          secret:
+            secretName: client-manager-gateway
+            defaultMode: 0400
+""",
 }
 
 
