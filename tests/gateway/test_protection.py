@@ -128,7 +128,7 @@ def test_the_command_makes_a_token_and_its_entry(tmp_path: Path) -> None:
     identity = Identities(file).of_token(digest_of(token))
     assert identity is not None
     assert identity.name == "crm"
-    assert identity.tenants == {"1001", "7"}
+    assert identity.tenants == frozenset({"1001", "7"})
     assert identity.publish == Patterns(("a-*",))
     assert not identity.account_deletion
     assert token not in made.stdout
