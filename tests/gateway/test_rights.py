@@ -107,12 +107,13 @@ def test_nobody_is_let_in_without_a_known_token(as_: As, orders: tuple[str, str]
         with pytest.raises(exceptions.Unauthenticated):
             publish(as_(name), orders[0])
     stranger = as_("stranger")
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: stranger.publisher.list_topics(project=f"projects/{PROJECT}", retry=None),
         lambda: stranger.subscriber.pull(subscription=orders[1], max_messages=1, retry=None),
         lambda: stranger.subscriber.seek(request={"subscription": orders[1], "time": LONG_AGO}, retry=None),
         lambda: RawStream(stranger, orders[1]).next(),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(exceptions.Unauthenticated):
             call()
 
@@ -123,7 +124,8 @@ def test_each_right_allows_its_own_calls_and_no_others(as_: As, orders: tuple[st
     (received,) = as_("reader").pull(subscription)
     as_("reader").set_deadline(subscription, 30, received)
     as_("reader").acknowledge(subscription, received)
-    as_("keeper").subscriber.seek(request={"subscription": subscription, "time": LONG_AGO})
+    keeper: Any = as_("keeper").subscriber
+    keeper.seek(request={"subscription": subscription, "time": LONG_AGO})
 
     for name in ("reader", "keeper", "officer"):
         with denied(f"{name} lacks the right: publish does not cover {topic}"):
@@ -297,14 +299,13 @@ def test_an_expired_token_is_none(as_: As, orders: tuple[str, str], identities: 
 
 
 def test_while_the_file_can_not_be_read_nobody_is_let_in(as_: As, orders: tuple[str, str], identities: Path) -> None:
-    for spoil, mend in (
-        (lambda: identities.write_text("[half"), lambda: write_identities(identities, **RIGHTS)),
-        (lambda: identities.chmod(0o644), lambda: identities.chmod(0o600)),
-    ):
-        spoil()
+    whole = identities.read_text()
+    for text, mode in (("[half", 0o600), (whole, 0o644)):
+        identities.write_text(text)
+        identities.chmod(mode)
         with pytest.raises(exceptions.ServiceUnavailable, match="identities"):
             publish(as_("boss"), orders[0])
-        mend()
+        write_private(identities, whole)
         publish(as_("boss"), orders[0])
 
 

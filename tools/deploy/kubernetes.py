@@ -170,7 +170,10 @@ ENVIRONMENT: Final = {
 MOUNTS: Final = {
     "dashboard": """\
             - {name: users, mountPath: /etc/client-manager, readOnly: true}
-"""
+""",
+    "pubsub-gateway": """\
+            - {name: identities, mountPath: /etc/client-manager, readOnly: true}
+""",
 }
 VOLUMES: Final = {
     "dashboard": """\
@@ -181,7 +184,13 @@ VOLUMES: Final = {
             defaultMode: 0440
             items:
               - {key: users, path: users}
-"""
+""",
+    "pubsub-gateway": """\
+        - name: identities
+          secret:
+            secretName: client-manager-gateway
+            defaultMode: 0400
+""",
 }
 
 
