@@ -427,7 +427,7 @@ DAGSTER: Final = (
         judged_by="its answer",
     ),
 )
-"""Programs that are not ours and run beside ours, once each: docs/dagster.md. They start first."""
+"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first."""
 
 
 def started() -> Iterator[Process]:
