@@ -16,6 +16,7 @@ from clientmgr.local.embedded.server import free_port
 from clientmgr.local.processes.dagster_runs import DagsterRuns
 from clientmgr.local.processes.system import wait_for_ui
 from clientmgr.operations.dagster_addresses import ui_url
+from clientmgr_dashboard.access import sessions
 from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, sessions_of
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 from clientmgr_dashboard.access.sessions import Sessions
@@ -172,13 +173,24 @@ def test_a_script_may_send_name_and_password(doors: Doors) -> None:
         assert ask(script, VERSION).status_code == 401
 
 
-def test_a_process_of_ours_is_known_by_what_the_session_key_signed(doors: Doors) -> None:
+def test_a_process_of_ours_is_known_by_what_the_session_key_signed(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, other = sessions_of(doors.settings), Sessions(b"another key", 60)
     with doors.visit() as process:
         process.headers["Authorization"] = f"Bearer {ours.process_token('demo')}"
         assert data_of(ask(process, VERSION))
-        old = ours.process_token("demo").replace(".", ".1", 1)
-        for token in (other.process_token("demo"), old, "", "demo", "demo.99999999999.", doors.sessions["otto"]):
+        prolonged = ours.process_token("demo").replace(".", ".1", 1)
+        monkeypatch.setattr(sessions, "PROCESS_TOKEN_S", -1.0)
+        expired = ours.process_token("demo")
+        for token in (
+            other.process_token("demo"),
+            prolonged,
+            expired,
+            "demo",
+            "demo.99999999999.",
+            doors.sessions["otto"],
+        ):
             process.headers["Authorization"] = f"Bearer {token}"
             assert ask(process, VERSION).status_code == 401, token
 
