@@ -552,8 +552,8 @@ class Settings(BaseSettings):
     )
     dashboard_tls_certificate: str = Field(
         "",
-        description="PEM file with the certificate of the dashboard and Dagster's UI. Empty: plain HTTP, for loopback or "
-        "behind a proxy.",
+        description="PEM file with the certificate of the dashboard and Dagster's UI. Empty: plain HTTP, for loopback "
+        "or behind a proxy.",
     )
     dashboard_tls_key: str = Field("", description="PEM file with the certificate's key.")
     dashboard_url: OriginUrl = Field(

@@ -466,7 +466,7 @@ DAGSTER: Final = (
         judged_by="its answer",
     ),
 )
-"""Programs that are not ours and run beside ours, once each: docs/dagster.md. They start first. Of their settings these
+"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first. Of the daemon's settings these
 are the ones that open something; the others are for all.
 """
 

@@ -1,6 +1,8 @@
 """`clientmgr dagster …`: the process becomes Dagster's, just as `up` runs it."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,3 +54,25 @@ def test_the_daemon_s_liveness_is_asked_of_dagster_itself(database: Database, tm
     assert became.environment["DAGSTER_HOME"] == str(tmp_path / "dagster")
     assert "clientmgr_dagster" in became.environment["DAGSTER_POSTGRES_URL"]
     assert became.environment["DATABASE_URL"] == "", "the owner's login is for migrations alone"
+
+
+def test_the_ui_refuses_a_public_address_without_users(database: Database, tmp_path: Path) -> None:
+    result = Cli.on(database, tmp_path, DAGSTER_HOST="0.0.0.0")("dagster", "webserver")  # noqa: S104  # it is refused
+    assert result.code == 2
+    assert "DAGSTER_HOST" in result.err
+    assert "DASHBOARD_USERS_FILE" in result.err
+
+
+@pytest.mark.server
+def test_so_does_the_process_that_it_becomes(tmp_path: Path) -> None:
+    environment = {**os.environ, "DAGSTER_HOST": "0.0.0.0", "DATA_DIR": str(tmp_path)}  # noqa: S104  # it is refused
+    command = [sys.executable, "-m", "clientmgr_dashboard.dagster_ui", "workspace.yaml"]
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert result.returncode == 2, result.stderr
+    assert result.stderr.startswith("DAGSTER_HOST: 0.0.0.0 can be reached by others")
+
+
+@pytest.mark.server
+def test_the_dashboard_s_own_process_does_not_import_dagster() -> None:
+    look = "import sys, clientmgr_dashboard.server; sys.exit(bool({'dagster', 'graphql'} & sys.modules.keys()))"
+    assert subprocess.run([sys.executable, "-c", look], timeout=120, check=False).returncode == 0

@@ -76,6 +76,7 @@ class Doors:
     settings: Settings
     database: Database
     instance: DagsterInstance
+    workspace: Workspace
     open_address: str
     guarded_address: str
     dashboard_address: str
@@ -137,7 +138,7 @@ def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
         guarded_address = opened.enter_context(served(guarded, workspace))
         dashboard_address = opened.enter_context(serving(guarded))
         sessions = {name: sign_in(dashboard_address, name) for name in PASSWORDS}
-        yield Doors(guarded, database, instance, open_address, guarded_address, dashboard_address, sessions)
+        yield Doors(guarded, database, instance, workspace, open_address, guarded_address, dashboard_address, sessions)
 
 
 @contextmanager
@@ -162,7 +163,7 @@ def served(settings: Settings, workspace: Workspace) -> Iterator[str]:
         eventually(lambda: ports or failures, "Dagster's UI is served")
         if failures:
             raise failures[0]
-        yield f"http://127.0.0.1:{ports[0]}"
+        yield f"{'https' if settings.dashboard_tls_certificate else 'http'}://127.0.0.1:{ports[0]}"
     finally:
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop.set)

@@ -1,7 +1,9 @@
 """The door to Dagster's UI: who gets in, from which pages, and by which requests. No attack leaves a run."""
 
 import json
+import threading
 from collections.abc import Iterator
+from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx
@@ -10,12 +12,18 @@ from starlette.routing import Mount, Route, WebSocketRoute
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import load_settings
+from clientmgr.local.embedded.server import free_port
+from clientmgr.local.processes.dagster_runs import DagsterRuns
+from clientmgr.local.processes.system import wait_for_ui
+from clientmgr.operations.dagster_addresses import ui_url
+from clientmgr_dashboard.access import sessions
 from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, sessions_of
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 from clientmgr_dashboard.access.sessions import Sessions
 from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs, needs_of_change
-from tests.dagster.doors import LAUNCH, LAUNCH_INLINE, VERSION, Doors, ask, data_of, params
+from tests.dagster.doors import LAUNCH, LAUNCH_INLINE, VERSION, Doors, ask, data_of, params, served
 from tests.dashboard.house import PASSWORDS
+from tests.dashboard.test_tls import make_certificate, with_tls
 
 FOREIGN = [
     {"Origin": "https://evil.example"},
@@ -165,13 +173,24 @@ def test_a_script_may_send_name_and_password(doors: Doors) -> None:
         assert ask(script, VERSION).status_code == 401
 
 
-def test_a_process_of_ours_is_known_by_what_the_session_key_signed(doors: Doors) -> None:
+def test_a_process_of_ours_is_known_by_what_the_session_key_signed(
+    doors: Doors, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours, other = sessions_of(doors.settings), Sessions(b"another key", 60)
     with doors.visit() as process:
         process.headers["Authorization"] = f"Bearer {ours.process_token('demo')}"
         assert data_of(ask(process, VERSION))
-        old = ours.process_token("demo").replace(".", ".1", 1)
-        for token in (other.process_token("demo"), old, "", "demo", "demo.99999999999.", doors.sessions["otto"]):
+        prolonged = ours.process_token("demo").replace(".", ".1", 1)
+        monkeypatch.setattr(sessions, "PROCESS_TOKEN_S", -1.0)
+        expired = ours.process_token("demo")
+        for token in (
+            other.process_token("demo"),
+            prolonged,
+            expired,
+            "demo",
+            "demo.99999999999.",
+            doors.sessions["otto"],
+        ):
             process.headers["Authorization"] = f"Bearer {token}"
             assert ask(process, VERSION).status_code == 401, token
 
@@ -225,6 +244,17 @@ def test_answers_may_not_be_framed_or_sniffed_or_embedded_elsewhere(doors: Doors
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["cross-origin-resource-policy"] == "same-origin"
         assert "'strict-dynamic'" in page.headers["content-security-policy"], "Dagster's own policy stays"
+
+
+def test_it_has_the_dashboard_s_certificate_and_our_own_calls_trust_it(doors: Doors, tmp_path: Path) -> None:
+    certificate, key = make_certificate(tmp_path)
+    settings = with_tls(doors.settings, certificate, key).model_copy(update={"dagster_port": free_port()})
+    with served(settings, doors.workspace) as address:
+        assert address == ui_url(settings)
+        assert wait_for_ui(settings, threading.Event())
+        assert DagsterRuns(settings, "test").partitions("numbers") == ["7", "8", "9"]
+        with pytest.raises(httpx.ConnectError):
+            httpx.get(address)
 
 
 def test_on_a_public_address_it_refuses_to_start_without_users() -> None:

@@ -4,6 +4,7 @@ import json
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -11,6 +12,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Origin, Subprotocol
 
+from clientmgr_dashboard.access import guard
 from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dagster.doors import LAUNCH_INLINE, VERSION, Doors
 
@@ -95,5 +97,23 @@ def test_a_websocket_that_sends_anything_but_a_subscription_is_closed(doors: Doo
         connection.send(frame)
         with pytest.raises(ConnectionClosed) as closed:
             connection.recv(10)
+        assert closed.value.rcvd is not None
+        assert closed.value.rcvd.code == 1008
+
+
+def test_a_websocket_ends_with_the_session_that_opened_it(doors: Doors, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guard, "LOOK_AGAIN_AFTER_S", 0.0)
+    users = Path(doors.settings.dashboard_users_file)
+    before = users.read_text()
+    with websocket(doors, Caller(doors.guarded_address, "vera")) as connection:
+        connection.send(json.dumps({"type": "connection_init"}))
+        connection.recv(10)
+        try:
+            users.write_text("\n".join(line for line in before.splitlines() if not line.startswith("vera:")))
+            connection.send(json.dumps({"type": "connection_init"}))
+            with pytest.raises(ConnectionClosed) as closed:
+                connection.recv(10)
+        finally:
+            users.write_text(before)
         assert closed.value.rcvd is not None
         assert closed.value.rcvd.code == 1008
