@@ -3,23 +3,29 @@
 import asyncio
 import base64
 import binascii
-import time
-from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from clientmgr.base.exposure import is_loopback
+from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.attempts import Attempts, FailureReport, TooManyAttemptsError
+from clientmgr_dashboard.access.proxies import counted_as
 from clientmgr_dashboard.access.sessions import Session, Sessions
 from clientmgr_dashboard.access.users import Role, User, Users, is_password
 
+log = get_logger(__name__)
+
 COOKIE = "clientmgr_session"
-FAILURES_ALLOWED = 10
-FORGIVEN_AFTER_S = 300.0
-REMEMBERED = 10_000
+DEVICE_COOKIE = "clientmgr_device"
+DEVICE_KNOWN_FOR_S = 90 * 86400
 PASSWORDS_AT_ONCE = 2
 """Each keeps a core busy for a while: guesses must not take all of them."""
+PASSWORDS_WAITING = 20
+KEPT_FOR_KNOWN = 5
+"""Of those places, for people whom we have seen before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +45,6 @@ class Visitor:
         return f"dashboard:{self.name}"
 
 
-class TooManyAttemptsError(Exception):
-    """Somebody is guessing passwords."""
-
-
 class Authenticator:
     """Finds out who a request is from. It knows users and sessions."""
 
@@ -56,7 +58,10 @@ class Authenticator:
         self.cookies_are_secure = not is_loopback(settings.dashboard_host) or bool(
             settings.dashboard_tls_certificate or settings.dashboard_url.startswith("https:")
         )
-        self._failures: OrderedDict[tuple[str, str], tuple[int, float]] = OrderedDict()
+        self.attempts = Attempts()
+        self.report: Callable[[FailureReport], None] = _log_failure
+        """Is told of wrong passwords, now and then: however many there are, these are few."""
+        self._waiting = 0
         self._checking = asyncio.Semaphore(PASSWORDS_AT_ONCE)
 
     @property
@@ -85,27 +90,36 @@ class Authenticator:
         secure = "; Secure" if self.cookies_are_secure else ""
         return f"{COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{secure}{age}"
 
-    async def of_password(self, name: str, password: str, address: str) -> User | None:
-        """The user with this password. After some wrong ones, nobody gets in from that address for a while."""
+    def set_device_cookie(self, user: User) -> str:
+        """The header that makes a browser known as one of this person's. It lets nobody in: it only means that others'
+        wrong guesses do not count against it."""
+        secure = "; Secure" if self.cookies_are_secure else ""
+        value = self.sessions.device(user.name)
+        return f"{DEVICE_COOKIE}={value}; Path=/; HttpOnly; SameSite=Lax{secure}; Max-Age={DEVICE_KNOWN_FOR_S}"
+
+    async def of_password(self, name: str, password: str, address: str, *, device: str = "") -> User | None:
+        """The user with this password. Raises `TooManyAttemptsError` where it may not even be tried."""
         if self.users is None:
             return None
-        who = (name[:64], address)
-        failures, last = self._failures.get(who, (0, 0.0))
-        if time.monotonic() - last > FORGIVEN_AFTER_S:
-            failures = 0
-        if failures >= FAILURES_ALLOWED:
-            raise TooManyAttemptsError
-        # Counted before it is checked: many at once are many attempts.
-        self._failures[who] = (failures + 1, time.monotonic())
-        self._failures.move_to_end(who)
-        if len(self._failures) > REMEMBERED:
-            self._failures.popitem(last=False)
+        name, counted = name[:64], counted_as(address)
         user = self.users.find(name)
-        async with self._checking:
-            matches = await asyncio.to_thread(is_password, user, password)
+        known_device = self.sessions.known_device(name, device)
+        self.attempts.begin(name, counted, known_device)
+        is_known = self.attempts.is_known(name, counted, known_device)
+        if self._waiting >= PASSWORDS_WAITING - (0 if is_known else KEPT_FOR_KNOWN):
+            self.attempts.withdrawn(name, counted, known_device)
+            raise TooManyAttemptsError(1, 503)
+        self._waiting += 1
+        try:
+            async with self._checking:
+                matches = await asyncio.to_thread(is_password, user, password)
+        finally:
+            self._waiting -= 1
         if not matches:
+            if report := self.attempts.failed(name, counted, exists=user is not None):
+                self.report(report)
             return None
-        self._failures.pop(who, None)
+        self.attempts.succeeded(name, counted, known_device)
         return user
 
     async def of_authorization(self, header: str, address: str) -> Visitor | None:
@@ -119,3 +133,7 @@ class Authenticator:
             return None
         user = await self.of_password(name, password, address) if separator else None
         return None if user is None else Visitor(user.name, user.role, None)
+
+
+def _log_failure(report: FailureReport) -> None:
+    log.warning("wrong passwords", user=report.name, address=report.address, failures=report.failures)

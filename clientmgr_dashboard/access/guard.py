@@ -16,7 +16,8 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import own_hosts
-from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.attempts import TooManyAttemptsError
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, Visitor
 
 log = get_logger(__name__)
 
@@ -73,8 +74,9 @@ class Guard:
 
         try:
             answer, visitor, body = await self._examine(request)
-        except TooManyAttemptsError:
-            answer, body = self._refuse(request, 429, "Too many wrong passwords: try again in a few minutes."), None
+        except TooManyAttemptsError as error:
+            answer, body = self._refuse(request, error.status, "Too many passwords are tried: try again later."), None
+            answer.headers["Retry-After"] = str(error.retry_after_s)
         except SettingsError as error:
             log.error("nobody can be let in", error=str(error))
             answer, body = self._refuse(request, 503, "The users file can't be read; the log says why."), None

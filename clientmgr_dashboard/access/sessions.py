@@ -65,6 +65,18 @@ class Sessions:
     def password_mark(self, user: User) -> str:
         return self._sign("user", f"{user.name}:{user.role}:{user.password}").hex()[:32]
 
+    def device(self, name: str) -> str:
+        """A mark by which a browser is known as one of this person's."""
+        mark = secrets.token_urlsafe(16)
+        return f"{mark}.{_text(self._sign('device', f'{mark}:{name}'))}"
+
+    def known_device(self, name: str, device: str) -> str:
+        """The mark, if we gave it to this person's browser; else nothing."""
+        mark, _, signature = device.partition(".")
+        if len(device) > LONGEST_COOKIE or not device.isascii() or not mark:
+            return ""
+        return mark if hmac.compare_digest(signature, _text(self._sign("device", f"{mark}:{name}"))) else ""
+
     def _sign(self, purpose: str, text: str) -> bytes:
         return hmac.digest(self._key, f"{purpose}:{text}".encode(), "sha256")
 
