@@ -97,7 +97,8 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with opened_context(settings, Database.from_settings(settings)) as ready:
+        database = Database.from_settings(settings)
+        async with opened_context(settings, database) as ready, authenticator.watching(database):
             opened.append(ready)
             yield
             opened.clear()

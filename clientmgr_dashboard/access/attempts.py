@@ -1,7 +1,7 @@
 """How often passwords may be tried: per person and address, per address, and per person. No I/O.
 
-Whoever guesses somebody's password shuts out themselves, not that person: a device or an address from which somebody has
-signed in before counts by itself.
+Whoever guesses somebody's password shuts out themselves, not that person: a device or an address from which somebody
+has signed in before counts by itself.
 """
 
 import time
@@ -84,7 +84,7 @@ class Attempts:
         self._unreported = 0
 
     def begin(self, name: str, address: str, device: str) -> None:
-        """Count an attempt; raises `TooManyAttemptsError` where it may not be made. `device`: known as this person's."""
+        """Count an attempt; raises `TooManyAttemptsError` where it may not be made. `device`: one of theirs."""
         pair = (name, device or address)
         if self._pairs.of(pair) >= PER_PAIR:
             raise TooManyAttemptsError(WINDOW_S)

@@ -3,14 +3,22 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
+from clientmgr.base.database import Database
+from clientmgr.base.database import Role as DatabaseRole
+from clientmgr.base.errors import SettingsError, TransientError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
+from clientmgr.base.waiting import being_cancelled
+from clientmgr.operations.ended_sessions import EndedSessions, note_users
 from clientmgr_dashboard.access.attempts import Attempts, FailureReport, TooManyAttemptsError
 from clientmgr_dashboard.access.proxies import counted_as
 from clientmgr_dashboard.access.sessions import Session, Sessions
@@ -26,6 +34,9 @@ PASSWORDS_AT_ONCE = 2
 PASSWORDS_WAITING = 20
 KEPT_FOR_KNOWN = 5
 """Of those places, for people whom we have seen before."""
+LOOK_AT_USERS_EVERY_S = 1.0
+ENDED_KNOWN_WITHIN_S = 1.0
+"""How long a start waits for the list of ended sessions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +56,10 @@ class Visitor:
         return f"dashboard:{self.name}"
 
 
+class SessionsUnknownError(TransientError):
+    """Nobody knows which sessions have ended: the database is away. So none counts."""
+
+
 class Authenticator:
     """Finds out who a request is from. It knows users and sessions."""
 
@@ -61,6 +76,7 @@ class Authenticator:
         self.attempts = Attempts()
         self.report: Callable[[FailureReport], None] = _log_failure
         """Is told of wrong passwords, now and then: however many there are, these are few."""
+        self.ended: EndedSessions | None = None
         self._waiting = 0
         self._checking = asyncio.Semaphore(PASSWORDS_AT_ONCE)
 
@@ -68,9 +84,52 @@ class Authenticator:
     def sign_in_needed(self) -> bool:
         return self.users is not None
 
-    def of_cookie(self, cookie: str) -> Visitor | None:
+    @contextlib.asynccontextmanager
+    async def watching(self, database: Database) -> AsyncIterator[None]:
+        """Know which sessions have ended, and end those of users who are removed or changed. Needed to let anybody in."""
+        self.ended = EndedSessions(database)
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(self.ended.run())]
+            if self.users is not None:
+                running.append(tasks.create_task(self._watch_users(self.users, database)))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ENDED_KNOWN_WITHIN_S):
+                    await self.ended.loaded.wait()
+            try:
+                yield
+            finally:
+                for task in running:
+                    task.cancel()
+
+    async def _watch_users(self, users: Users, database: Database) -> None:
+        """Look at the file without being asked: a live connection makes no request that would."""
+
+        def note(marks: dict[str, str]) -> list[str]:
+            with database.connect(DatabaseRole.WRITER, autocommit=True) as connection:
+                return note_users(connection, marks, self.sessions.lifetime_s)
+
+        noted: dict[str, str] | None = None
+        while not being_cancelled():
+            # The guard refuses everybody while the file can't be read, and says why.
+            with contextlib.suppress(SettingsError):
+                marks = users.marks()
+                if marks != noted:
+                    try:
+                        for name in await asyncio.to_thread(note, marks):
+                            log.info("a user was removed or changed, their sessions end", user=name)
+                        noted = marks
+                    except (psycopg.Error, OSError) as error:
+                        log.warning("a change of users is not in the database yet", error=str(error).strip())
+            await asyncio.sleep(LOOK_AT_USERS_EVERY_S)
+
+    def of_cookie(self, cookie: str, *, leaving: bool = False) -> Visitor | None:
+        """Raises `SessionsUnknownError` where it can't be known, unless the visitor only wants to sign out."""
         session = self.sessions.read(cookie)
         if session is None:
+            return None
+        if self.users is not None and not leaving and (self.ended is None or not self.ended.is_current):
+            raise SessionsUnknownError("which sessions have ended is not known")
+        if self.ended is not None and self.ended.is_ended(session.id, session.name, session.started_at):
             return None
         if self.users is None:
             return self.at_this_machine(session) if not session.name else None

@@ -17,7 +17,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import own_hosts
 from clientmgr_dashboard.access.attempts import TooManyAttemptsError
-from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, Visitor
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, SessionsUnknownError, Visitor
 
 log = get_logger(__name__)
 
@@ -77,6 +77,8 @@ class Guard:
         except TooManyAttemptsError as error:
             answer, body = self._refuse(request, error.status, "Too many passwords are tried: try again later."), None
             answer.headers["Retry-After"] = str(error.retry_after_s)
+        except SessionsUnknownError:
+            answer, body = self._refuse(request, 503, "The database does not answer."), None
         except SettingsError as error:
             log.error("nobody can be let in", error=str(error))
             answer, body = self._refuse(request, 503, "The users file can't be read; the log says why."), None
@@ -123,9 +125,13 @@ class Guard:
         return None, visitor, body
 
     async def _visitor(self, request: Request) -> Visitor | None:
-        cookie = request.cookies.get(COOKIE)
-        if cookie and (visitor := self._authenticator.of_cookie(cookie)):
-            return visitor
+        cookie, path = request.cookies.get(COOKIE), request.url.path
+        try:
+            if cookie and (visitor := self._authenticator.of_cookie(cookie, leaving=path == "/sign-out")):
+                return visitor
+        except SessionsUnknownError:
+            if path not in OPEN_TO_ALL and not path.startswith("/static/"):
+                raise
         if not self._authenticator.sign_in_needed:
             return self._authenticator.at_this_machine()
         if (header := request.headers.get("authorization")) and request.url.path.startswith(API):

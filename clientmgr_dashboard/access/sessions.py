@@ -22,6 +22,7 @@ class Session(msgspec.Struct, frozen=True):
     expires_at: int
     password_mark: str = ""
     """A digest of the user's line in the file: a new password or role ends the session."""
+    started_at: float = 0.0
 
 
 class Sessions:
@@ -33,10 +34,11 @@ class Sessions:
 
     def start(self, user: User | None) -> Session:
         """A new session of a user; None: for whoever is at this machine."""
-        expires_at = int(time.time() + self.lifetime_s)
+        now = time.time()
+        expires_at = int(now + self.lifetime_s)
         if user is None:
-            return Session(secrets.token_urlsafe(16), "", expires_at)
-        return Session(secrets.token_urlsafe(16), user.name, expires_at, self.password_mark(user))
+            return Session(secrets.token_urlsafe(16), "", expires_at, started_at=now)
+        return Session(secrets.token_urlsafe(16), user.name, expires_at, self.password_mark(user), now)
 
     def cookie(self, session: Session) -> str:
         content = _text(msgspec.json.encode(session))

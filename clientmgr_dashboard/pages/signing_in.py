@@ -50,6 +50,10 @@ def sign_in_route(site: Site) -> Route:
 
 
 async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
+    if visitor.session is not None and site.authenticator.ended is not None:
+        # The cookie may have been copied, and live tokens were made from it.
+        session = visitor.session
+        await site.authenticator.ended.end(session.id, session.name, session.expires_at)
     try:
         await _record(site, visitor, "dashboard.sign-out")
     except Exception as error:

@@ -95,10 +95,14 @@ def handle(hub: Hub, client: Client, text: bytes) -> None:
 def authenticate(hub: Hub, client: Client, token: str, *, answer: bool = True) -> None:
     """Replace the client's grant by the token's. A bad token ends the connection."""
     try:
-        client.grant = read_token(hub.token_key, token)
+        grant = read_token(hub.token_key, token)
     except TokenError as error:
         client.refuse(UNAUTHENTICATED, str(error))
         return
+    if hub.ended is not None and hub.ended.is_ended(grant.session, grant.user, grant.started_at):
+        client.refuse(UNAUTHENTICATED, "the session has ended")
+        return
+    client.grant = grant
     for event in [event for event in client.subscriptions if not client.grant.allows(event)]:
         client.unsubscribe(event)
         client.outbox.reply(message_frame(type="unsubscribed", topic=TOPIC_PREFIX + event))

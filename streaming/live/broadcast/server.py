@@ -17,8 +17,10 @@ from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr.live.redis_stream import instance_id
 from clientmgr.live.tokens import token_key
+from clientmgr.operations.ended_sessions import EndedSessions
 from streaming.live.broadcast.commands import send_snapshots
 from streaming.live.broadcast.connection import SPARE_CONNECTIONS, Connection
+from streaming.live.broadcast.ended_sessions import close_ended
 from streaming.live.broadcast.fanout import Fanout
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.last_positions import LastPositions
@@ -59,7 +61,8 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     """Serve until `stop` is set. `on_ready` is called with the port."""
     loop = asyncio.get_running_loop()
     instance = instance_id(settings)
-    participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
+    database = Database.from_settings(settings)
+    participants = Participants(database, settings.live_device_event_refresh_ms / 1000)
     sender = choose_sender(io_uring=settings.live_io_uring)
     topics = TopicRegistry(sender, settings.live_topics_warning)
     last_positions = LastPositions(settings.redis_telemetry_stream, settings.telemetry_retention_days)
@@ -71,10 +74,11 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
         return reader.problem() or without_map
 
     hub = Hub(settings, instance, token_key(settings), participants, sender, topics, last_positions, problem, loop)
+    ended = hub.ended = EndedSessions(database, changed=lambda: close_ended(hub))
     if settings.live_auth == "off":
         log.warning("LIVE_AUTH is off: anybody who can connect may watch every event")
     with contextlib.closing(sender), _listener(settings) as listener:
-        async with _running(participants.run()), _running(reader.run()):
+        async with _running(participants.run()), _running(reader.run()), _running(ended.run()):
             # A page that loads before the map does would be empty. But start without the map if the database is down.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAP_WITHIN_S):
