@@ -37,6 +37,7 @@ class EndedSessions:
         self._sessions: frozenset[str] = frozenset()
         self._users: Mapping[str, float] = {}
         self._unstored: dict[str, tuple[str, float]] = {}
+        self._own: set[str] = set()  # ended here, and not read back yet
         self._read_at = float("-inf")
         self._news = asyncio.Event()
         self.loaded = asyncio.Event()
@@ -49,13 +50,14 @@ class EndedSessions:
         """What has no session, such as a token that another backend made, never ends here."""
         return bool(session_id) and (
             session_id in self._sessions
-            or session_id in self._unstored
+            or session_id in self._own
             or (bool(user) and started_at <= self._users.get(user, float("-inf")))
         )
 
     async def end(self, session_id: str, user: str, expires_at: float) -> None:
         """End a session: here at once, and elsewhere as soon as the database has it."""
         self._unstored[session_id] = (user, expires_at)
+        self._own.add(session_id)
         self._on_change()
         await self._store()
 
@@ -88,6 +90,7 @@ class EndedSessions:
         before = self._sessions, self._users
         self._sessions = frozenset(session_id for session_id, _, _ in rows if session_id)
         self._users = {user: ended_at for session_id, user, ended_at in rows if not session_id}
+        self._own -= self._sessions
         self._read_at = started
         self.loaded.set()
         if before != (self._sessions, self._users):
@@ -95,7 +98,7 @@ class EndedSessions:
 
     def _rows(self) -> Sequence[tuple[str, str, float]]:
         with self._database.connect(Role.READER, autocommit=True) as connection:
-            return connection.execute(_QUERIES["ended"]).fetchall()  # type: ignore[return-value]
+            return connection.execute(_QUERIES["ended"]).fetchall()
 
     async def _store(self) -> None:
         waiting = dict(self._unstored)
@@ -106,7 +109,6 @@ class EndedSessions:
                 "sessions that ended are not in the database yet", sessions=len(waiting), error=str(error).strip()
             )
             return
-        self._sessions |= waiting.keys()
         for session_id in waiting:
             self._unstored.pop(session_id, None)
 

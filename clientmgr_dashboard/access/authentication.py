@@ -86,7 +86,10 @@ class Authenticator:
 
     @contextlib.asynccontextmanager
     async def watching(self, database: Database) -> AsyncIterator[None]:
-        """Know which sessions have ended, and end those of users who are removed or changed. Needed to let anybody in."""
+        """Know which sessions have ended, and end those of users who are removed or changed.
+
+        Without it nobody with a session is let in.
+        """
         self.ended = EndedSessions(database)
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.ended.run())]

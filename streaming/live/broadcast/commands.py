@@ -14,6 +14,7 @@ from streaming.live.broadcast.subscriptions import Topic
 
 UNAUTHENTICATED = 4401
 FORBIDDEN = 4403
+SESSION_ENDED = "the session has ended"
 
 
 class Client(Protocol):
@@ -100,7 +101,7 @@ def authenticate(hub: Hub, client: Client, token: str, *, answer: bool = True) -
         client.refuse(UNAUTHENTICATED, str(error))
         return
     if hub.ended is not None and hub.ended.is_ended(grant.session, grant.user, grant.started_at):
-        client.refuse(UNAUTHENTICATED, "the session has ended")
+        client.refuse(UNAUTHENTICATED, SESSION_ENDED)
         return
     client.grant = grant
     for event in [event for event in client.subscriptions if not client.grant.allows(event)]:

@@ -6,15 +6,11 @@ While the database is away, what was known last counts: positions do not need it
 from streaming.live.broadcast import commands
 from streaming.live.broadcast.hub import Hub
 
-REASON = "the session has ended"
-
 
 def close_ended(hub: Hub) -> None:
     for watcher in list(hub.watchers):
         grant = watcher.grant
-        if (
-            grant is not None
-            and hub.ended is not None
-            and hub.ended.is_ended(grant.session, grant.user, grant.started_at)
-        ):
-            watcher.refuse(commands.UNAUTHENTICATED, REASON)
+        if grant is None or hub.ended is None:
+            continue
+        if hub.ended.is_ended(grant.session, grant.user, grant.started_at):
+            watcher.refuse(commands.UNAUTHENTICATED, commands.SESSION_ENDED)
