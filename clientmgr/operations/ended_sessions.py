@@ -5,13 +5,11 @@ The dashboard ends them; whoever takes a session, or a live token made from one,
 
 import asyncio
 import functools
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Final
 
 import psycopg
-from psycopg import Connection
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
@@ -31,8 +29,16 @@ _QUERIES = named_queries("operations/queries/ended_sessions.sql")
 class EndedSessions:
     """What has ended, as far as this process knows."""
 
-    def __init__(self, database: Database, changed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        database: Database,
+        *,
+        changed: Callable[[], None] = lambda: None,
+        store: Callable[[Mapping[str, tuple[str, float]]], None] = lambda _: None,
+    ) -> None:
+        """`store`: puts what ends here into the database, for whoever may (`ending_sessions`)."""
         self._database = database
+        self._store_ended = store
         self._on_change = changed
         self._sessions: frozenset[str] = frozenset()
         self._users: Mapping[str, float] = {}
@@ -103,7 +109,7 @@ class EndedSessions:
     async def _store(self) -> None:
         waiting = dict(self._unstored)
         try:
-            await asyncio.to_thread(self._insert, waiting)
+            await asyncio.to_thread(self._store_ended, waiting)
         except (psycopg.Error, OSError) as error:
             log.error(
                 "sessions that ended are not in the database yet", sessions=len(waiting), error=str(error).strip()
@@ -111,21 +117,3 @@ class EndedSessions:
             return
         for session_id in waiting:
             self._unstored.pop(session_id, None)
-
-    def _insert(self, ended: Mapping[str, tuple[str, float]]) -> None:
-        with self._database.connect(Role.WRITER, autocommit=True) as connection:
-            for session_id, (user, expires_at) in ended.items():
-                connection.execute(
-                    _QUERIES["end"], {"session_id": session_id, "user_name": user, "expires_at": expires_at}
-                )
-            connection.execute(_QUERIES["forget_expired"])
-
-
-def note_users(connection: Connection[Any], marks: Mapping[str, str], lifetime_s: float) -> list[str]:
-    """Keep how the users are, and end the sessions of those who are gone or changed. Returns their names."""
-    with connection.transaction():
-        connection.execute(_QUERIES["lock_users"])
-        rows = connection.execute(
-            _QUERIES["note_users"], {"marks": json.dumps(dict(marks)), "lifetime_s": lifetime_s}
-        ).fetchall()
-    return [str(name) for (name,) in rows]

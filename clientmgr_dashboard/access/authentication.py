@@ -4,6 +4,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,8 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
 from clientmgr.base.waiting import being_cancelled
-from clientmgr.operations.ended_sessions import EndedSessions, note_users
+from clientmgr.operations.ended_sessions import EndedSessions
+from clientmgr.operations.ending_sessions import note_users, store_ended
 from clientmgr_dashboard.access.attempts import Attempts, FailureReport, TooManyAttemptsError
 from clientmgr_dashboard.access.proxies import counted_as
 from clientmgr_dashboard.access.sessions import Session, Sessions
@@ -90,7 +92,7 @@ class Authenticator:
 
         Without it nobody with a session is let in.
         """
-        self.ended = EndedSessions(database)
+        self.ended = EndedSessions(database, store=functools.partial(store_ended, database))
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.ended.run())]
             if self.users is not None:
