@@ -1,5 +1,6 @@
 """The application: pages, API and files behind the guard. What pages there are, `pages/` says."""
 
+import asyncio
 import functools
 import hashlib
 import mimetypes
@@ -16,9 +17,12 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from clientmgr.audit.log import PLATFORM, AuditEntry
 from clientmgr.base.database import Database
+from clientmgr.base.logs import get_logger
 from clientmgr.base.metrics_server import PLAIN_TEXT
 from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.attempts import FailureReport
 from clientmgr_dashboard.access.authentication import Authenticator
 from clientmgr_dashboard.access.dashboard_door import API, DashboardDoor
 from clientmgr_dashboard.access.guard import Guard
@@ -29,6 +33,8 @@ from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.problems import problem, problem_response
 from clientmgr_dashboard.web.handling import Site
 from clientmgr_dashboard.web.rendering import Renderer
+
+log = get_logger(__name__)
 
 STATIC = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
 
@@ -69,9 +75,20 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
             return PlainTextResponse("the database does not answer", 503)
         return PlainTextResponse("ok")
 
+    def report(failure: FailureReport) -> None:
+        """In the background: a database that is away must not change the answer to a wrong password."""
+        entry = AuditEntry(PLATFORM, "dashboard", "dashboard.sign-in-failed", "refused", details=failure.details)
+        task = asyncio.create_task(_record(context(), entry))
+        reporting.add(task)
+        task.add_done_callback(reporting.discard)
+
+    reporting: set[asyncio.Task[None]] = set()
+    authenticator.report = report
+
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
-        async with opened_context(settings, Database.from_settings(settings)) as ready:
+        database = Database.from_settings(settings)
+        async with opened_context(settings, database) as ready, authenticator.watching(database):
             opened.append(ready)
             yield
             opened.clear()
@@ -86,6 +103,13 @@ def dashboard(settings: Settings, port: int) -> ASGIApp:
     app = Starlette(routes=routes, exception_handlers={404: unknown, 405: wrong_method}, lifespan=lifespan)
     door = DashboardDoor(settings, port, authenticator, refuse)
     return Measured(Guard(app, door=door, authenticator=authenticator), routes)
+
+
+async def _record(context: Context, entry: AuditEntry) -> None:
+    try:
+        await context.record(entry)
+    except Exception as error:  # whatever it is, the log says so
+        log.error("wrong passwords are not in the audit log", exc_info=error, **entry.details)
 
 
 def _is_api(request: Request) -> bool:

@@ -1,9 +1,9 @@
-"""Counts requests and how long they take. The label is the route: a path may have somebody's id in it."""
+"""Counts requests, how long they take, and whom we turn away. A label is the route: a path may hold somebody's id."""
 
 import time
 from collections.abc import Sequence
 
-from prometheus_client import Histogram
+from prometheus_client import Counter, Histogram
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -13,6 +13,11 @@ REQUEST_SECONDS = Histogram(
     "How long the dashboard took to answer.",
     ["method", "route", "status"],
     buckets=(0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 15),
+)
+TURNED_AWAY = Counter(
+    "clientmgr_dashboard_connections_turned_away_total",
+    "Connections that were refused, closed to make room, or cut off because nothing came.",
+    ["reason"],
 )
 CLOSED_BY_CLIENT = 499
 _METHODS = frozenset({"GET", "HEAD", "POST"})

@@ -350,6 +350,9 @@ ALL: tuple[DaemonEntry, ...] = (
             "DASHBOARD_USERS_FILE",
             "DASHBOARD_SESSION_KEY",
             "DASHBOARD_SESSION_HOURS",
+            "DASHBOARD_MAX_CONNECTIONS",
+            "DASHBOARD_MAX_CONNECTIONS_PER_ADDRESS",
+            "DASHBOARD_TRUSTED_PROXIES",
             "DASHBOARD_TLS_CERTIFICATE",
             "DASHBOARD_TLS_KEY",
             "DASHBOARD_URL",
@@ -445,7 +448,7 @@ DAGSTER: Final = (
         "Dagster's UI, with the dashboard's users and sessions",
         arguments=("dagster", "webserver"),
         # Runs are the daemon's: this one queues them, says in the audit log who asked, and knows who has signed in.
-        roles=(Role.WRITER,),
+        roles=(Role.WRITER, Role.READER),
         settings=(
             "DAGSTER_HOST",
             "DAGSTER_PORT",
@@ -458,6 +461,9 @@ DAGSTER: Final = (
             "DASHBOARD_TLS_KEY",
             "DASHBOARD_URL",
             "DASHBOARD_COOKIE_DOMAIN",
+            "DASHBOARD_MAX_CONNECTIONS",
+            "DASHBOARD_MAX_CONNECTIONS_PER_ADDRESS",
+            "DASHBOARD_TRUSTED_PROXIES",
             "DASHBOARD_HOST",
             "DASHBOARD_PORT",
             "AUDIT_HASH_KEY",
@@ -466,8 +472,8 @@ DAGSTER: Final = (
         judged_by="its answer",
     ),
 )
-"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first. Of the daemon's settings these
-are the ones that open something; the others are for all.
+"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first. Of the daemon's settings
+these are the ones that open something; the others are for all.
 """
 
 

@@ -29,8 +29,9 @@ class _Header(msgspec.Struct):
 class _Claims(msgspec.Struct, omit_defaults=True):
     events: list[str]
     exp: float
-    sub: str = ""
     sid: str = ""
+    sub: str = ""
+    iat: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +40,11 @@ class Grant:
 
     events: frozenset[str]
     expires_at: float
-    subject: str = ""
-    """Whose token it is (`sub`), where it says."""
     session: str = ""
-    """The sign-in that it comes from (`sid`), where it says."""
+    """The dashboard session that it was made from, which may end before it; empty: none."""
+    user: str = ""
+    started_at: float = 0.0
+    """When that session began."""
 
     def allows(self, event: str) -> bool:
         return ALL_EVENTS in self.events or event in self.events
@@ -63,12 +65,16 @@ def make_token(
     events: Sequence[str],
     lifetime_s: float,
     *,
-    subject: str = "",
-    session: str = "",
     now: float | None = None,
+    session: tuple[str, str, float] | None = None,
 ) -> str:
-    """A token for the given events, or for all of them (`*`)."""
-    claims = _Claims(list(events), int((time.time() if now is None else now) + lifetime_s), subject, session)
+    """A token for the given events, or for all of them (`*`). `session`: its id, its user and when it began."""
+    claims: dict[str, object] = {
+        "events": list(events),
+        "exp": int((time.time() if now is None else now) + lifetime_s),
+    }
+    if session is not None:
+        claims |= zip(("sid", "sub", "iat"), session, strict=True)
     signed = f"{_base64(msgspec.json.encode(_HEADER))}.{_base64(msgspec.json.encode(claims))}"
     return f"{signed}.{_base64(_sign(key, signed))}"
 
@@ -89,7 +95,7 @@ def read_token(key: bytes, token: str, *, now: float | None = None) -> Grant:
         raise TokenError(f"the token can't be read: {error}") from None
     if content.exp <= (time.time() if now is None else now):
         raise TokenError("the token has expired")
-    return Grant(frozenset(content.events), content.exp, content.sub, content.sid)
+    return Grant(frozenset(content.events), content.exp, content.sid, content.sub, content.iat)
 
 
 def _sign(key: bytes, text: str) -> bytes:

@@ -15,7 +15,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.logs import get_logger
-from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.attempts import TooManyAttemptsError
+from clientmgr_dashboard.access.authentication import COOKIE, Authenticator, SessionsUnknownError, Visitor
 from clientmgr_dashboard.access.door import Door
 
 log = get_logger(__name__)
@@ -61,8 +62,11 @@ class Guard:
         refuse = self._door.refuse
         try:
             answer, visitor, body = await self._examine(request)
-        except TooManyAttemptsError:
-            answer, body = refuse(request, 429, "Too many wrong passwords: try again in a few minutes."), None
+        except TooManyAttemptsError as error:
+            answer, body = refuse(request, error.status, "Too many passwords are tried: try again later."), None
+            answer.headers["Retry-After"] = str(error.retry_after_s)
+        except SessionsUnknownError:
+            answer, body = refuse(request, 503, "The database does not answer."), None
         except SettingsError as error:
             log.error("nobody can be let in", error=str(error))
             answer, body = refuse(request, 503, "The users file can't be read; the log says why."), None
@@ -116,14 +120,18 @@ class Guard:
     async def _visitor_if_any(self, connection: HTTPConnection) -> Visitor | None:
         try:
             return await self._visitor(connection)
-        except (TooManyAttemptsError, SettingsError) as error:
+        except (TooManyAttemptsError, SessionsUnknownError, SettingsError) as error:
             log.warning("a WebSocket is refused", error=str(error))
             return None
 
     async def _visitor(self, connection: HTTPConnection) -> Visitor | None:
-        cookie = connection.cookies.get(COOKIE)
-        if cookie and (visitor := self._authenticator.of_cookie(cookie)):
-            return visitor
+        cookie, path = connection.cookies.get(COOKIE), connection.url.path
+        try:
+            if cookie and (visitor := self._authenticator.of_cookie(cookie, leaving=path == "/sign-out")):
+                return visitor
+        except SessionsUnknownError:
+            if not self._door.is_open(path):
+                raise
         if not self._authenticator.sign_in_needed:
             return self._authenticator.at_this_machine()
         if (header := connection.headers.get("authorization")) and self._door.takes_password(connection):

@@ -23,6 +23,7 @@ class Session(msgspec.Struct, frozen=True):
     expires_at: int
     password_mark: str = ""
     """A digest of the user's line in the file: a new password or role ends the session."""
+    started_at: float = 0.0
 
 
 class Sessions:
@@ -34,10 +35,11 @@ class Sessions:
 
     def start(self, user: User | None) -> Session:
         """A new session of a user; None: for whoever is at this machine."""
-        expires_at = int(time.time() + self.lifetime_s)
+        now = time.time()
+        expires_at = int(now + self.lifetime_s)
         if user is None:
-            return Session(secrets.token_urlsafe(16), "", expires_at)
-        return Session(secrets.token_urlsafe(16), user.name, expires_at, self.password_mark(user))
+            return Session(secrets.token_urlsafe(16), "", expires_at, started_at=now)
+        return Session(secrets.token_urlsafe(16), user.name, expires_at, self.password_mark(user), now)
 
     def cookie(self, session: Session) -> str:
         content = _text(msgspec.json.encode(session))
@@ -80,6 +82,18 @@ class Sessions:
 
     def password_mark(self, user: User) -> str:
         return self._sign("user", f"{user.name}:{user.role}:{user.password}").hex()[:32]
+
+    def device(self, name: str) -> str:
+        """A mark by which a browser is known as one of this person's."""
+        mark = secrets.token_urlsafe(16)
+        return f"{mark}.{_text(self._sign('device', f'{mark}:{name}'))}"
+
+    def known_device(self, name: str, device: str) -> str:
+        """The mark, if we gave it to this person's browser; else nothing."""
+        mark, _, signature = device.partition(".")
+        if len(device) > LONGEST_COOKIE or not device.isascii() or not mark:
+            return ""
+        return mark if hmac.compare_digest(signature, _text(self._sign("device", f"{mark}:{name}"))) else ""
 
     def _sign(self, purpose: str, text: str) -> bytes:
         return hmac.digest(self._key, f"{purpose}:{text}".encode(), "sha256")

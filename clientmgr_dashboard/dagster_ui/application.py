@@ -81,6 +81,8 @@ def prepare_instance(instance: DagsterInstance) -> None:
     tag_launches(instance)
 
 
-def dagster_application(settings: Settings, workspace: Workspace, port: int) -> ASGIApp:
-    app = RecordedWebserver(workspace, ChangesRecord(settings)).create_asgi_app()
-    return Guard(SubscriptionsOnly(app), door=DagsterDoor(settings, port), authenticator=Authenticator(settings))
+def dagster_application(
+    settings: Settings, workspace: Workspace, authenticator: Authenticator, record: ChangesRecord, port: int
+) -> ASGIApp:
+    app = RecordedWebserver(workspace, record).create_asgi_app()
+    return Guard(SubscriptionsOnly(app), door=DagsterDoor(settings, port), authenticator=authenticator)

@@ -11,10 +11,14 @@ from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster_webserver.version import __version__
 
 from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.database import Database
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.settings import Settings
+from clientmgr_dashboard.access.attempts import FailureReport
+from clientmgr_dashboard.access.authentication import Authenticator
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 from clientmgr_dashboard.dagster_ui.application import Workspace, dagster_application, prepare_instance
+from clientmgr_dashboard.dagster_ui.mutations import ChangesRecord
 from clientmgr_dashboard.server import Service, serve
 
 log = get_logger(__name__)
@@ -41,20 +45,28 @@ def run_dagster_ui(settings: Settings, workspace_file: Path) -> int:
         async def main(stop: asyncio.Event) -> None:
             await serve_dagster_ui(settings, workspace, stop)
 
-        return run_until_stopped(main)
+        return run_until_stopped(main, use_uvloop=False)  # which limited TLS needs
 
 
 async def serve_dagster_ui(
     settings: Settings, workspace: Workspace, stop: asyncio.Event, on_ready: Callable[[int], None] = lambda _: None
 ) -> None:
+    authenticator, record = Authenticator(settings), ChangesRecord(settings)
+    loop = asyncio.get_running_loop()
+
+    def report(failure: FailureReport) -> None:
+        loop.run_in_executor(None, record.append_result, "dagster", "sign-in-failed", "refused", failure.details)
+
+    authenticator.report = report
     service = Service(
         NAME,
         "DAGSTER_HOST",
         "DAGSTER_PORT",
         "DAGSTER_URL",
-        lambda settings, port: dagster_application(settings, workspace, port),
+        lambda settings, port: dagster_application(settings, workspace, authenticator, record, port),
     )
-    await serve(service, settings, stop, on_ready)
+    async with authenticator.watching(Database.from_settings(settings)):
+        await serve(service, settings, stop, on_ready)
 
 
 def configure_logs(settings: Settings) -> str:

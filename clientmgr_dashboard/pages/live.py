@@ -22,8 +22,13 @@ async def live(site: Site, request: Request, visitor: Visitor) -> Response:
     page = f"{origin}/live"
     if settings.live_auth == "on":
         # Whoever may use the dashboard may watch, while the session lasts. After the #, so that no server logs it.
-        left = visitor.session.expires_at - time.time() if visitor.session else LONGEST_S
-        page += f"#token={make_token(token_key(settings), [ALL_EVENTS], min(left, LONGEST_S))}"
+        # It ends with the session, however that ends.
+        left, session = LONGEST_S, None
+        if visitor.session is not None:
+            left = visitor.session.expires_at - time.time()
+            session = (visitor.session.id, visitor.session.name, visitor.session.started_at)
+        token = make_token(token_key(settings), [ALL_EVENTS], min(left, LONGEST_S), session=session)
+        page += f"#token={token}"
     answer = site.renderer.page(request, "live.html", page=page)
     answer.headers["Content-Security-Policy"] = content_security_policy(frames_from=origin)
     return answer

@@ -9,7 +9,8 @@ from starlette.routing import Route
 from clientmgr.audit.log import PLATFORM, AuditEntry
 from clientmgr.base.logs import get_logger
 from clientmgr_dashboard.access.addresses import dagster_beside
-from clientmgr_dashboard.access.authentication import TooManyAttemptsError, Visitor
+from clientmgr_dashboard.access.attempts import TooManyAttemptsError
+from clientmgr_dashboard.access.authentication import DEVICE_COOKIE, Visitor
 from clientmgr_dashboard.access.dashboard_door import content_security_policy
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.web.forms import form_fields
@@ -35,23 +36,32 @@ def sign_in_route(site: Site) -> Route:
         fields = await form_fields(request)
         name, wanted = str(fields.get("name", "")), str(fields.get("next", "/"))
         address = request.client.host if request.client else ""
+        device = request.cookies.get(DEVICE_COOKIE, "")
         try:
-            user = await site.authenticator.of_password(name, str(fields.get("password", "")), address)
-        except TooManyAttemptsError:
-            return _form(site, request, wanted, status=429, problem="Too many attempts: try again in a few minutes.")
+            user = await site.authenticator.of_password(name, str(fields.get("password", "")), address, device=device)
+        except TooManyAttemptsError as error:
+            found = "Too many attempts: try again in a few minutes."
+            answer = _form(site, request, wanted, status=error.status, problem=found)
+            answer.headers["Retry-After"] = str(error.retry_after_s)
+            return answer
         if user is None:
-            log.warning("sign-in refused", user=name[:64], address=address)
             return _form(site, request, wanted, status=401, problem="Wrong name or password.")
         session = site.authenticator.sessions.start(user)
         await _record(site, Visitor(user.name, user.role, session), "dashboard.sign-in")
         answer = see_other(_own_page(site, request, wanted))
         answer.headers["Set-Cookie"] = site.authenticator.set_cookie(session)
+        if not site.authenticator.sessions.known_device(user.name, device):
+            answer.headers.append("Set-Cookie", site.authenticator.set_device_cookie(user))
         return answer
 
     return Route("/sign-in", with_problem_page(site, sign_in), methods=["GET", "POST"])
 
 
 async def sign_out(site: Site, _request: Request, visitor: Visitor) -> Response:
+    if visitor.session is not None and site.authenticator.ended is not None:
+        # The cookie may have been copied, and live tokens were made from it.
+        session = visitor.session
+        await site.authenticator.ended.end(session.id, session.name, session.expires_at)
     try:
         await _record(site, visitor, "dashboard.sign-out")
     except Exception as error:

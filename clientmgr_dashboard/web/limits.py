@@ -13,7 +13,8 @@ from typing import Any, Final, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from clientmgr_dashboard.access.proxies import TrustedProxies, forwarded_for
-from clientmgr_dashboard.web.places import TURNED_AWAY, Places
+from clientmgr_dashboard.metrics import TURNED_AWAY
+from clientmgr_dashboard.web.places import Places
 
 BACKLOG: Final = 256
 MOST_HEAD_BYTES: Final = 32 * 1024

@@ -3,18 +3,8 @@
 from collections import OrderedDict
 from typing import Protocol
 
-from prometheus_client import Counter
-
-from clientmgr.base.logs import get_logger
 from clientmgr_dashboard.access.proxies import TrustedProxies, counted_as
-
-log = get_logger(__name__)
-
-TURNED_AWAY = Counter(
-    "clientmgr_dashboard_connections_turned_away_total",
-    "Connections that were refused, closed to make room, or cut off because nothing came.",
-    ["reason"],
-)
+from clientmgr_dashboard.metrics import TURNED_AWAY
 
 
 class Guest(Protocol):

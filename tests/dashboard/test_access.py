@@ -12,7 +12,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.private_files import write_private
 from clientmgr.base.settings import load_settings
-from clientmgr_dashboard.access import authentication
+from clientmgr_dashboard.access import attempts
 from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
 from clientmgr_dashboard.access.sessions import Sessions
@@ -80,7 +80,7 @@ def test_a_stranger_is_shown_the_sign_in_and_nothing_else(stranger: Visit) -> No
 def test_a_wrong_password_is_refused_and_after_some_nobody_is_asked_any_more(
     stranger: Visit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(authentication, "FAILURES_ALLOWED", 2)
+    monkeypatch.setattr(attempts, "PER_PAIR", 2)
 
     def attempt(name: str) -> httpx.Response:
         return stranger.post("/sign-in", data={"name": name, "password": "wrong"})

@@ -52,8 +52,11 @@ def test_whoever_signs_out_is_signed_out_though_it_can_not_be_recorded(nobody: S
         update={"dashboard_users_file": str(users), "dashboard_session_key": SecretStr("a key of some length")}
     )
     sessions = Authenticator(settings).sessions
-    signed_in = sessions.cookie(sessions.start(Users(users).find("vera")))
+    session = sessions.start(Users(users).find("vera"))
+    signed_in = sessions.cookie(session)
     with serving(settings) as address, Visit(base_url=address, cookies={COOKIE: signed_in}) as visit:
-        answer = visit.submit("/sign-out", {})
+        # Who else has signed out is not known, so nobody is let in.
+        assert visit.get("/tenants").status_code == 503
+        answer = visit.post("/sign-out", data={"csrf_token": sessions.csrf_token(session)})
         assert (answer.status_code, answer.headers["location"]) == (303, "/sign-in")
         assert f"{COOKIE}=;" in answer.headers["set-cookie"]

@@ -12,7 +12,7 @@ from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId, schema_name
 from clientmgr.base.database import Role as DatabaseRole
-from clientmgr_dashboard.access.guard import OPEN_TO_ALL
+from clientmgr_dashboard.access.dashboard_door import OPEN_TO_ALL
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.api.endpoints import PREFIX
 from clientmgr_dashboard.pages import find_pages

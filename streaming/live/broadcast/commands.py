@@ -15,6 +15,7 @@ from streaming.live.broadcast.subscriptions import Topic
 
 UNAUTHENTICATED = 4401
 FORBIDDEN = 4403
+SESSION_ENDED = "the session has ended"
 
 
 class Client(Protocol):
@@ -102,6 +103,9 @@ def authenticate(hub: Hub, client: Client, token: str, *, answer: bool = True) -
         grant = read_token(hub.token_key, token)
     except TokenError as error:
         client.refuse(UNAUTHENTICATED, str(error))
+        return
+    if hub.ended is not None and hub.ended.is_ended(grant.session, grant.user, grant.started_at):
+        client.refuse(UNAUTHENTICATED, SESSION_ENDED)
         return
     if not client.admit(grant):
         return

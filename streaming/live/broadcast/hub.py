@@ -7,6 +7,8 @@ from typing import Protocol
 
 from clientmgr.base.forwarded import Network
 from clientmgr.base.settings import Settings
+from clientmgr.live.tokens import Grant
+from clientmgr.operations.ended_sessions import EndedSessions
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
 from streaming.live.broadcast.places import Places
@@ -19,12 +21,17 @@ from streaming.live.broadcast.turns import Work
 class OpenConnection(Protocol):
     """A connection, as far as the instance that serves it knows it."""
 
+    grant: Grant | None
+
     @property
     def outbox(self) -> Outbox: ...
 
     @property
     def subscriptions(self) -> Collection[str]:
         """The events that it watches."""
+
+    def refuse(self, code: int, reason: str) -> None:
+        """Close a client that may not be here, and tell it why."""
 
     def check(self, now: float, wall_clock: float) -> None:
         """Close it if it is silent, slow or no longer allowed to watch."""
@@ -61,3 +68,5 @@ class Hub:
     """Those that speak WebSocket."""
     everybody_left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever the last connection has ended."""
+    ended: EndedSessions | None = None
+    """Dashboard sessions whose tokens count no longer."""

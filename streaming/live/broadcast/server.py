@@ -19,9 +19,11 @@ from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings
 from clientmgr.live.redis_stream import instance_id
 from clientmgr.live.tokens import token_key
+from clientmgr.operations.ended_sessions import EndedSessions
 from streaming.live.broadcast.admission import own_hosts
 from streaming.live.broadcast.commands import send_snapshots
 from streaming.live.broadcast.connection import Connection, most_connections
+from streaming.live.broadcast.ended_sessions import close_ended
 from streaming.live.broadcast.fanout import Fanout
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.last_positions import LastPositions
@@ -71,7 +73,8 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     trusted_proxies = trusted_networks("LIVE_TRUSTED_PROXIES", settings.live_trusted_proxies)
     loop = asyncio.get_running_loop()
     instance = instance_id(settings)
-    participants = Participants(Database.from_settings(settings), settings.live_device_event_refresh_ms / 1000)
+    database = Database.from_settings(settings)
+    participants = Participants(database, settings.live_device_event_refresh_ms / 1000)
     sender = choose_sender(io_uring=settings.live_io_uring)
     topics = TopicRegistry(sender, settings.live_topics_warning)
     last_positions = LastPositions(
@@ -98,10 +101,11 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
         own_hosts(settings),
         trusted_proxies,
     )
+    ended = hub.ended = EndedSessions(database, changed=lambda: close_ended(hub))
     if settings.live_auth == "off":
         log.warning("LIVE_AUTH is off: anybody who can connect may watch every event")
     with contextlib.closing(sender), _listener(settings) as listener:
-        async with _running(participants.run()), _running(reader.run()):
+        async with _running(participants.run()), _running(reader.run()), _running(ended.run()):
             # A page that loads before the map does would be empty. But start without the map if the database is down.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(MAP_WITHIN_S):
