@@ -79,17 +79,20 @@ async def test_strangers_have_few_places_and_a_newcomer_takes_the_oldest_one_s(s
 
 
 async def test_one_address_has_fewer_of_them(stream: Stream) -> None:
-    async with serving(stream.settings, live_ws_max_unauthenticated_per_address=3) as served:
-        async with strangers(served, 10, request()):
-            assert await served.metric("processor_live_unauthenticated") == 3
-            async with watching(served, "E1"):
-                pass
+    settings = stream.settings.model_copy(update={"live_ws_max_unauthenticated_per_address": 3})
+    async with serving(settings) as served, strangers(served, 10, request()):
+        assert await served.metric("processor_live_unauthenticated") == 3
+        async with watching(served, "E1"):
+            pass
 
 
 async def test_who_has_no_token_takes_no_place_from_those_who_have(stream: Stream) -> None:
-    async with serving(stream.settings, live_ws_max_connections=2) as served, strangers(served, 10, request()):
-        async with watching(served, "E1"), watching(served, "E1"), watching(served) as third:
-            assert await third.closed() == (1013, "too many connections")
+    settings = stream.settings.model_copy(update={"live_ws_max_connections": 2})
+    async with serving(settings) as served, strangers(served, 10, request()), AsyncExitStack() as open_ones:
+        first, second, third = [await open_ones.enter_async_context(watching(served)) for _ in range(3)]
+        assert await third.closed() == (1013, "too many connections")
+        await first.subscribe("E1")
+        await second.subscribe("E1")
 
 
 async def test_one_address_has_a_limit_of_its_own(stream: Stream) -> None:
@@ -112,9 +115,12 @@ async def test_a_trusted_proxy_says_whose_connection_it_is(stream: Stream) -> No
 
 
 async def test_nobody_else_is_believed(stream: Stream) -> None:
-    async with serving(stream.settings, live_ws_max_connections_per_address=1) as served, watching(served, "E1"):
-        async with through_a_proxy(served, "192.0.2.1") as second:
-            assert (await second.closed())[0] == 1013
+    async with (
+        serving(stream.settings, live_ws_max_connections_per_address=1) as served,
+        watching(served, "E1"),
+        through_a_proxy(served, "192.0.2.1") as second,
+    ):
+        assert (await second.closed())[0] == 1013
 
 
 # Requests
@@ -172,7 +178,7 @@ async def test_our_own_names_are_answered(stream: Stream) -> None:
             assert await status_of(served, request("/ws", host)) == 101, host
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "live.acme.example"])
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "live.acme.example"])  # noqa: S104
 async def test_an_open_broadcast_is_for_this_machine_alone(host: str) -> None:
     with pytest.raises(SettingsError, match=r"LIVE_WS_HOST: .* set LIVE_AUTH=on"):
         await broadcast_until_stopped(load_settings(live_ws_host=host, live_auth="off"), asyncio.Event())
