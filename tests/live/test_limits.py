@@ -12,7 +12,7 @@ from websockets.asyncio.client import connect
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import load_settings
 from clientmgr.live.tokens import make_token
-from streaming.live.broadcast.connection import LARGEST_HEAD
+from streaming.live.broadcast.request_head import LARGEST_HEAD
 from streaming.live.broadcast.server import broadcast_until_stopped
 from tests.live.raw_websocket import CONTINUATION, PING, PONG, TEXT, RawClient, frame, request
 from tests.live.serving import Served, Watcher, serving, until, watching
