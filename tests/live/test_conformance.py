@@ -91,11 +91,11 @@ async def test_2_pings_are_answered_in_order_and_pongs_are_not(served: Served) -
 
 
 async def test_3_reserved_bits_break_the_protocol(served: Served) -> None:
+    after: list[object] = [ANSWER, ("pong", b"x"), BROKEN]
     cases: dict[str, Case] = {
         f"{opcode} with {rsv}": ([frame(TEXT, b"*"), frame(PING, b"x"), frame(opcode, b"", rsv=rsv)], after)
         for opcode in (TEXT, BINARY, PING, PONG, CLOSE)
         for rsv in range(1, 8)
-        for after in [[ANSWER, ("pong", b"x"), BROKEN]]
     }
     await check(served, cases)
     await check(served, cases, in_pieces_of=1)

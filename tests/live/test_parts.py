@@ -66,7 +66,8 @@ def test_a_redis_on_a_unix_socket_is_asked_for_nothing_that_only_tcp_has() -> No
 
 
 def test_fragments_without_content_take_no_memory() -> None:
-    connection = Connection(cast(Any, SimpleNamespace(loop=SimpleNamespace(time=time.monotonic))))
+    hub = SimpleNamespace(loop=SimpleNamespace(time=time.monotonic), settings=load_settings())
+    connection = Connection(cast(Any, hub))
     connection._take(Frame(Opcode.TEXT, b"{", fin=False))
     nothing = Frame(Opcode.CONT, b"", fin=False)
     tracemalloc.start()

@@ -215,9 +215,7 @@ async def test_a_snapshot_larger_than_the_threshold_is_no_reason_to_close(stream
 async def test_who_asks_and_asks_and_never_reads_is_closed(stream: Stream) -> None:
     devices = [f"d{number}" for number in range(300)]
     stream.enter("E1", devices)
-    settings = stream.settings.model_copy(
-        update={"instance_id": "asking", "live_ws_backpressure_threshold_bytes": 400_000}
-    )
+    settings = stream.settings.model_copy(update={"instance_id": "asking", "live_ws_stall_timeout_ms": 500})
     async with serving(settings) as served, watching(served, "E1") as first:
         await hear_of_all(stream, devices, first)
         async with stalling(served, "E1") as asking:

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from clientmgr.live.tokens import Grant, TokenError, read_token
-from streaming.live.broadcast.frames import TOPIC_PREFIX, error_frame, event_of, message_frame, subscribed_frame
+from streaming.live.broadcast.frames import TOPIC_PREFIX, error_frame, event_of, message_frame, subscribed_frames
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.sending.outbox import Outbox
 from streaming.live.broadcast.subscriptions import Topic
@@ -157,4 +157,4 @@ def send_snapshots(hub: Hub) -> None:
 
 def _snapshot(hub: Hub, topic: Topic) -> bytes:
     known = hub.last_positions.bodies(hub.participants.devices_of(topic.event))
-    return subscribed_frame(topic.name, topic.position_start, known)
+    return subscribed_frames(topic.name, topic.position_start, known)

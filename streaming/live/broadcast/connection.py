@@ -20,6 +20,7 @@ from streaming.live.broadcast.broadcast_metrics import CONFLATED, CONNECTIONS, D
 from streaming.live.broadcast.budget import Budget
 from streaming.live.broadcast.frames import PING
 from streaming.live.broadcast.hub import Hub
+from streaming.live.broadcast.request_head import LARGEST_HEAD, RequestHead
 from streaming.live.broadcast.sending.outbox import Outbox
 from streaming.live.broadcast.subscriptions import Topic
 from streaming.live.broadcast.turns import Turns, Work
@@ -28,9 +29,6 @@ from streaming.live.broadcast.websocket import WebSocket
 log = get_logger(__name__)
 
 WEBSOCKET_PATH = "/ws"
-LARGEST_HEAD = 16 * 1024
-"""A request line and its headers. A token has 4 KiB at most."""
-END_OF_HEAD = b"\r\n\r\n"
 HANG_UP_WITHIN_S = 10.0
 ABORT_AFTER_S = 1.0
 SPARE_CONNECTIONS = 128
@@ -57,9 +55,7 @@ class Connection(asyncio.Protocol):
         budget = Budget(settings.live_ws_max_messages_per_s, settings.live_ws_message_burst, now)
         self._protocol = WebSocket(budget, hub.loop.time)
         self._peer = ""
-        self._head_bytes = 0
-        self._head_end = b""  # its last bytes so far
-        self._has_head = False
+        self._head = RequestHead()
         self._text: bytearray | None = None  # the fragments of a message so far; the protocol limits their size
         self._closing = False
         self._abort: asyncio.TimerHandle | None = None
@@ -104,7 +100,7 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._heard_at = self._hub.loop.time()
-        if not self._has_head:
+        if not self._head.complete:
             data = self._take_head(data)
         if data:
             self._protocol.receive_data(data)
@@ -234,19 +230,15 @@ class Connection(asyncio.Protocol):
 
     def _take_head(self, data: bytes) -> bytes:
         """Read up to the end of the request's head, and answer it. Returns what came after it."""
-        seen = self._head_end + data
-        end = seen.find(END_OF_HEAD)
-        count = len(data) if end < 0 else end + len(END_OF_HEAD) - len(self._head_end)
-        self._head_end = seen[-len(END_OF_HEAD) + 1 :]
-        self._has_head = end >= 0
-        self._head_bytes += count
-        if self._head_bytes > LARGEST_HEAD:
-            self._has_head = True
+        if self._closing:
+            return b""  # it was refused, and talks on
+        head, rest = self._head.split(data)
+        if self._head.too_large:
             self._protocol.send_response(http.refusal(431, f"a request's head has at most {LARGEST_HEAD} bytes"))
             return b""
-        self._protocol.receive_data(data[:count])
+        self._protocol.receive_data(head)
         self._take_events()
-        return data[count:]
+        return rest
 
     def _take_events(self) -> None:
         for event in self._protocol.events_received():

@@ -6,6 +6,8 @@ from streaming.live.records import MAX_ID_LENGTH
 
 TOPIC_PREFIX = "event:"
 PING = b"\x89\x00"
+LARGEST_SNAPSHOT = 512 * 1024
+"""Many WebSocket clients refuse a message of more than 1 MiB unless told otherwise."""
 _TEXT = 0x81
 _encoder = msgspec.json.Encoder()
 
@@ -48,10 +50,20 @@ def position_frame(start: bytes, body: bytes) -> bytes:
     return b"%b%b%b" % (_text_header(len(start) + len(body) - 1), start, body[1:])
 
 
-def subscribed_frame(topic: str, start: bytes, bodies: list[bytes]) -> bytes:
-    """The answer to a subscription: the last known positions of the topic's devices."""
-    snapshot = b",".join([start + body[1:] for body in bodies])
-    return text_frame(b'{"type":"subscribed","topic":%b,"snapshot":[%b]}' % (_encoder.encode(topic), snapshot))
+def subscribed_frames(topic: str, start: bytes, bodies: list[bytes]) -> bytes:
+    """The answer to a subscription: the last known positions of the topic's devices.
+
+    What is too much for one message follows as positions, one by one.
+    """
+    fitting, size = 0, 0
+    for body in bodies:
+        size += len(start) + len(body)
+        if size > LARGEST_SNAPSHOT:
+            break
+        fitting += 1
+    snapshot = b",".join([start + body[1:] for body in bodies[:fitting]])
+    frame = text_frame(b'{"type":"subscribed","topic":%b,"snapshot":[%b]}' % (_encoder.encode(topic), snapshot))
+    return b"".join([frame, *(position_frame(start, body) for body in bodies[fitting:])])
 
 
 def event_of(topic: str) -> str | None:

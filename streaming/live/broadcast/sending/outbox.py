@@ -17,6 +17,8 @@ clients would count as slow.
 """
 CHUNK = 8 * 1024
 """What a slow client gets at a time."""
+TIME_TO_TAKE_S = 1.0
+"""A client that kept up until now has this long to take a burst, however large: many large records may come at once."""
 ON_PROBATION_S = 30.0
 """For this long after a client was slow, its frames wait here rather than in the transport."""
 
@@ -53,6 +55,7 @@ class Outbox:
         self._closed = False
         self._allowance = 0
         self._moved_at = 0.0
+        self._behind_since = 0.0
         self._seen_size = 0
         self._slow_until = 0.0
         self._high_water = min(HIGH_WATER, threshold)
@@ -115,12 +118,18 @@ class Outbox:
 
     def check(self) -> None:
         """Call `too_slow` if too much waits."""
-        if not self._closed and self.unsent_bytes > self._threshold + self._allowance:
+        if (
+            not self._closed
+            and self.unsent_bytes > self._threshold + self._allowance
+            and self._clock() - self._behind_since > TIME_TO_TAKE_S
+        ):
             self._too_slow()
 
     def paused(self) -> None:
         """The transport is full."""
-        self._straight = False
+        if self._straight:
+            self._straight = False
+            self._behind_since = self._clock()
         if not self._full:
             self._full = True
             self._moved_at = self._clock()
