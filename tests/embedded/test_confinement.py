@@ -62,9 +62,9 @@ def test_postgresql_s_superuser_reads_no_key_and_touches_no_process_of_ours(
     ):
         with pytest.raises(psycopg.errors.ExternalRoutineException):
             output(superuser, command)
-    for function in ("pg_read_file", "pg_stat_file"):
+    for function in ("pg_read_file", "pg_ls_dir"):
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
-            superuser.execute(f"SELECT {function}(%s)".encode(), (str(keys),))
+            superuser.execute(f"SELECT {function}(%s)".encode(), (str(keys if "file" in function else keys.parent),))
 
 
 def test_redis_is_confined_too(tmp_path: Path) -> None:
