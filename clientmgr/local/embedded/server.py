@@ -214,8 +214,10 @@ def package_folder(package: str, setting: str) -> Path:
 def failure_reason(output: str, folder: Path) -> str:
     """The last lines of what a server said, which tell what went wrong, with a plain word for the commonest cause."""
     tail = "\n".join([line for line in output.splitlines() if line.strip()][-8:]) or "(it said nothing)"
-    # Where the log is on the full disk too, the server could not even write down its complaint.
-    if os.strerror(errno.ENOSPC) in output or shutil.disk_usage(folder).free < FULL_DISK_BYTES:
+    # PostgreSQL's hint: of a page that only half fits it says no more. And where the log is on the full disk too, the
+    # server could not even write down its complaint.
+    said_so = os.strerror(errno.ENOSPC) in output or "Check free disk space" in output
+    if said_so or shutil.disk_usage(folder).free < FULL_DISK_BYTES:
         return f"the disk of {folder} is full\n{tail}"
     return tail
 
