@@ -15,8 +15,10 @@ from clientmgr.base.database import Role as DatabaseRole
 from clientmgr_dashboard.access.dashboard_door import OPEN_TO_ALL
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.api.endpoints import PREFIX
+from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs
 from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.web.handling import PageRoute
+from tools.docs import gateway_rights
 from tools.docs.markdown import code, table
 
 YES: Final = "yes"
@@ -77,13 +79,36 @@ def live() -> Matrix:
     )
 
 
+def dagster() -> Matrix:
+    """The routes of Dagster's web application, from the table that its door goes by."""
+    needs = {Needs.NOTHING: "anybody", Needs.SESSION: Role.VIEWER, Needs.OPERATOR: Role.OPERATOR}
+    rows = [_row(f"`{path}`", needs[one]) for path, one in ROUTES.items() if one is not Needs.OPERATION]
+    rows += [
+        _row("`POST /graphql`: a query", Role.VIEWER),
+        _row("`POST /graphql`: a mutation", Role.OPERATOR),
+        _row("`GET /graphql`: a query", Role.VIEWER),
+        ("`GET /graphql`: a mutation", NO, *(NO for _ in Role)),
+        _row("WebSocket `/graphql`: a subscription", Role.VIEWER),
+        ("WebSocket `/graphql`: a mutation", NO, *(NO for _ in Role)),
+        ("anything else that changes something, or comes from a foreign page", NO, *(NO for _ in Role)),
+    ]
+    return Matrix(("Dagster", "nobody", *Role), tuple(rows))
+
+
+def gateway() -> Matrix:
+    """The gateway's checks, each asked with one right alone."""
+    return Matrix(("gateway", *code_each(gateway_rights.RIGHTS)), tuple(gateway_rights.rows()))
+
+
 DOORS: Final[dict[str, Callable[[], Matrix]]] = {
     "dashboard": dashboard,
     "API": api,
+    "Dagster": dagster,
+    "gateway": gateway,
     "metrics": metrics,
     "live broadcast": live,
 }
-"""By the name of the generated part. The gateway's and Dagster's doors belong here too, once made from their tables."""
+"""By the name of the generated part."""
 
 
 def blocks() -> dict[str, str]:
