@@ -83,8 +83,12 @@ class Admission:
         try:
             async with asyncio.timeout(WAIT_S):
                 await admitted
-        except TimeoutError:
-            raise exhausted("The gateway holds as many bytes as it may; please try again later.") from None
+        except BaseException as error:
+            if admitted.done() and not admitted.cancelled():
+                self.give_back(client, size)  # it was let in just as it gave up
+            if isinstance(error, TimeoutError):
+                raise exhausted("The gateway holds as many bytes as it may; please try again later.") from None
+            raise
         finally:
             self._waiting_of[client] -= 1
             if not self._waiting_of[client]:
