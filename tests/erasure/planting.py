@@ -399,6 +399,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         "Dagster's event_logs",
         _in_dagster(
             "CREATE TABLE dagster.event_logs (id int, event text)",
+            "ALTER TABLE dagster.event_logs OWNER TO clientmgr_dagster",
             f"INSERT INTO dagster.event_logs VALUES (1, '{NAMED}')",
         ),
     ),
@@ -406,6 +407,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         "Dagster's run_tags",
         _in_dagster(
             "CREATE TABLE dagster.run_tags (key text, value text)",
+            "ALTER TABLE dagster.run_tags OWNER TO clientmgr_dagster",
             f"INSERT INTO dagster.run_tags VALUES ('customer {CUSTOMER}', 'contact {CONTACT}')",
         ),
     ),
