@@ -205,10 +205,11 @@ def _in_redis(key: str, put: Callable[[Any], object]) -> Plant:
 
 def _in_dagster(ddl: str, row: str) -> Plant:
     def plant(ground: Ground, _folder: Path, _redis: str) -> Remove:
-        ground.execute("CREATE SCHEMA IF NOT EXISTS dagster")
         ground.execute(ddl)
+        table = ddl.split()[2]
+        ground.execute(f"ALTER TABLE {table} OWNER TO clientmgr_dagster")
         ground.execute(row)
-        return lambda: ground.execute("DROP SCHEMA dagster CASCADE")
+        return lambda: ground.execute(f"DROP TABLE {table}")
 
     return plant
 
@@ -399,7 +400,6 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         "Dagster's event_logs",
         _in_dagster(
             "CREATE TABLE dagster.event_logs (id int, event text)",
-            "ALTER TABLE dagster.event_logs OWNER TO clientmgr_dagster",
             f"INSERT INTO dagster.event_logs VALUES (1, '{NAMED}')",
         ),
     ),
@@ -407,7 +407,6 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         "Dagster's run_tags",
         _in_dagster(
             "CREATE TABLE dagster.run_tags (key text, value text)",
-            "ALTER TABLE dagster.run_tags OWNER TO clientmgr_dagster",
             f"INSERT INTO dagster.run_tags VALUES ('customer {CUSTOMER}', 'contact {CONTACT}')",
         ),
     ),
