@@ -205,10 +205,11 @@ def _in_redis(key: str, put: Callable[[Any], object]) -> Plant:
 
 def _in_dagster(ddl: str, row: str) -> Plant:
     def plant(ground: Ground, _folder: Path, _redis: str) -> Remove:
-        ground.execute("CREATE SCHEMA IF NOT EXISTS dagster")
         ground.execute(ddl)
+        table = ddl.split()[2]
+        ground.execute(f"ALTER TABLE {table} OWNER TO clientmgr_dagster")
         ground.execute(row)
-        return lambda: ground.execute("DROP SCHEMA dagster CASCADE")
+        return lambda: ground.execute(f"DROP TABLE {table}")
 
     return plant
 

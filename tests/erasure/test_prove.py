@@ -162,6 +162,7 @@ def test_a_redis_that_does_not_answer_is_no_proof(deleted: Ground) -> None:
 def test_what_dagster_keeps_compressed_is_unpacked(deleted: Ground) -> None:
     deleted.execute("CREATE SCHEMA dagster")
     deleted.execute("CREATE TABLE dagster.snapshots (id int, snapshot_body bytea)")
+    deleted.execute("ALTER TABLE dagster.snapshots OWNER TO clientmgr_dagster")
     deleted.insert("dagster.snapshots", id=1, snapshot_body=zlib.compress(f"to {EMAIL}".encode()))
     assert found(prove(deleted, EMAIL)) == {"Dagster's snapshots": 1}
 
@@ -278,7 +279,9 @@ def test_history_may_name_a_deleted_account_by_its_number_and_nobody_of_it(delet
     TenantSchemaManager(deleted.database, deleted.settings).delete(CUSTOMER, actor="test")
     deleted.execute("CREATE SCHEMA dagster")
     deleted.execute("CREATE TABLE dagster.event_logs (id int, event text, partition text)")
+    deleted.execute("ALTER TABLE dagster.event_logs OWNER TO clientmgr_dagster")
     deleted.execute("CREATE TABLE dagster.dynamic_partitions (partition text)")
+    deleted.execute("ALTER TABLE dagster.dynamic_partitions OWNER TO clientmgr_dagster")
     deleted.execute("INSERT INTO dagster.event_logs VALUES (1, 'x', %s)", str(CUSTOMER))
     (tmp_path / "writer.log").write_text(f"customer {CUSTOMER} was deleted\n")
     report = prove_account(deleted.stores, CUSTOMER, actor="test", texts=[EMAIL])
