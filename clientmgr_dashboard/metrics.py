@@ -1,4 +1,4 @@
-"""Counts requests, how long they take, and whom we turn away. A label is the route: a path may hold somebody's id."""
+"""Counts requests, how long they take, and whom we turn away. Labels are routes: a path may hold somebody's id."""
 
 import time
 from collections.abc import Sequence
