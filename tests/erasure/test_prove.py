@@ -160,7 +160,6 @@ def test_a_redis_that_does_not_answer_is_no_proof(deleted: Ground) -> None:
 
 
 def test_what_dagster_keeps_compressed_is_unpacked(deleted: Ground) -> None:
-    deleted.execute("CREATE SCHEMA dagster")
     deleted.execute("CREATE TABLE dagster.snapshots (id int, snapshot_body bytea)")
     deleted.execute("ALTER TABLE dagster.snapshots OWNER TO clientmgr_dagster")
     deleted.insert("dagster.snapshots", id=1, snapshot_body=zlib.compress(f"to {EMAIL}".encode()))
@@ -277,7 +276,6 @@ def test_what_the_sweep_leaves_of_a_message_is_nothing(deleted: Ground) -> None:
 
 def test_history_may_name_a_deleted_account_by_its_number_and_nobody_of_it(deleted: Ground, tmp_path: Path) -> None:
     TenantSchemaManager(deleted.database, deleted.settings).delete(CUSTOMER, actor="test")
-    deleted.execute("CREATE SCHEMA dagster")
     deleted.execute("CREATE TABLE dagster.event_logs (id int, event text, partition text)")
     deleted.execute("ALTER TABLE dagster.event_logs OWNER TO clientmgr_dagster")
     deleted.execute("CREATE TABLE dagster.dynamic_partitions (partition text)")
