@@ -9,7 +9,7 @@ from typing import Final
 from clientmgr.base.database import Role
 from clientmgr.base.settings import sensitive_setting_names, unset_in_environment
 from clientmgr.contracts.daemon_entry import DaemonEntry
-from clientmgr.contracts.daemons import SHARED_SETTINGS, TRANSPORT_SETTINGS
+from clientmgr.contracts.daemons import DAGSTER, SHARED_SETTINGS, TRANSPORT_SETTINGS
 
 LOGIN_SETTINGS: Final[Mapping[Role, str]] = {
     Role.DDL: "DATABASE_DDL_URL",
@@ -31,7 +31,9 @@ def settings_of(entry: DaemonEntry) -> frozenset[str]:
     """Every setting that a daemon goes by."""
     logins = [LOGIN_SETTINGS[role] for role in entry.roles]
     transport = TRANSPORT_SETTINGS if entry.processes[0].reads else ()
-    return frozenset((*SHARED_SETTINGS, *logins, *transport, *entry.settings))
+    # Dagster's programs serve no metrics.
+    shared = [name for name in SHARED_SETTINGS if name != "METRICS_TOKEN" or entry not in DAGSTER]
+    return frozenset((*shared, *logins, *transport, *entry.settings))
 
 
 def secrets_of(entry: DaemonEntry) -> list[str]:

@@ -37,6 +37,19 @@ def configuration(path: str, key: str) -> dict[str, str]:
 
 
 CONFIG = configuration("config.yaml", "data")
+FILES = {"client-manager-dashboard-users", "client-manager-gateway"}
+"""Secrets that are files."""
+
+
+def sample_secrets() -> dict[str, str]:
+    """A secret for each setting, under the name that the manifests know it by."""
+    secrets = {}
+    for document in documents(KUBERNETES / "secret.example.yaml"):
+        if document["metadata"]["name"] not in FILES:
+            ((name, value),) = document["stringData"].items()
+            assert document["metadata"]["name"] == kubernetes_secret(name)
+            secrets[name] = value
+    return secrets
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -162,12 +175,7 @@ def test_whatever_up_runs_has_a_deployment() -> None:
 
 
 def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_open() -> None:
-    secrets = {}
-    for document in documents(KUBERNETES / "secret.example.yaml"):
-        if document["metadata"]["name"] != "client-manager-dashboard-users":
-            ((name, value),) = document["stringData"].items()
-            assert document["metadata"]["name"] == kubernetes_secret(name)
-            secrets[name] = value
+    secrets = sample_secrets()
     for name in [*CONFIG, *secrets]:
         assert name.lower() in Settings.model_fields, name
     assert not secret_setting_names() & CONFIG.keys()
@@ -180,7 +188,7 @@ def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_o
 
 
 def test_nothing_starts_with_the_secrets_of_the_examples() -> None:
-    secrets = configuration("secret.example.yaml", "stringData")
+    secrets = sample_secrets()
     assert secrets.keys() >= {"AUDIT_HASH_KEY", "LIVE_TOKEN_KEY", "DASHBOARD_SESSION_KEY", "METRICS_TOKEN"}
     for given in (secrets, environment_of(DEPLOY / "systemd/env/writer.env")):
         placeholders = {name: value for name, value in given.items() if "change-me" in value}

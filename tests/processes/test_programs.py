@@ -17,6 +17,7 @@ from clientmgr.local.processes.programs import OwnCommand, all_programs
 from clientmgr.local.processes.supervisor import Program
 from clientmgr.tenants.flippers import Flipper
 from tests.cli.calling import Cli
+from tests.keys import TEST_KEY
 
 OWN = [process.name for process in daemons.started()]
 DAEMONS = [process.name for process in daemons.started() if process.arguments == ("run", process.name)]
@@ -55,7 +56,7 @@ def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
     sensitive = {
         name.lower(): f"postgresql://{name}@h/d" for name in sensitive_setting_names() if name.endswith("_URL")
     }
-    sensitive |= {name.lower(): "key-" + name for name in secret_setting_names() if name.endswith("_KEY")}
+    sensitive |= {name.lower(): TEST_KEY for name in secret_setting_names() if name.endswith(("_KEY", "METRICS_TOKEN"))}
     sensitive |= {"redis_url": "redis://h", "alert_webhook_url": "https://h/x", "audit_anchors": "s3://bucket"}
     for name in ("AWS_SECRET_ACCESS_KEY", "AWS_REGION", "GOOGLE_APPLICATION_CREDENTIALS", "PGPASSWORD"):
         monkeypatch.setenv(name, "x")
