@@ -250,7 +250,7 @@ def test_what_an_older_release_s_superuser_owned_goes_to_the_owner(tmp_path: Pat
     try:
         with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
             connection.execute('ALTER DATABASE "clientmgr" OWNER TO postgres')
-        migrate_database(Database(server.superuser_url("clientmgr")), audit=AuditLogger(b"test-key"))
+        migrate_database(Database(server.superuser_url("clientmgr")), audit=AuditLogger(TEST_KEY.encode()))
         with psycopg.connect(server.superuser_url("clientmgr"), autocommit=True) as connection:
             connection.execute("ALTER SCHEMA dagster OWNER TO postgres")
             connection.execute("CREATE TABLE dagster.runs (id serial)")
@@ -266,7 +266,7 @@ def test_what_an_older_release_s_superuser_owned_goes_to_the_owner(tmp_path: Pat
         assert left == []
         assert migrate_database(Database(server.url())) == []
         settings = load_settings(
-            database_url=server.url(), data_dir=tmp_path, audit_hash_key="test-key", **server.role_settings()
+            database_url=server.url(), data_dir=tmp_path, audit_hash_key=TEST_KEY, **server.role_settings()
         )
         assert TenantSchemaManager(Database.from_settings(settings), attach(settings)).activate([5], actor="test")
         assert Cli(settings.environment()).ok("audit", "verify", "--json").json["intact"] is True

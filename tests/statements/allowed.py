@@ -10,4 +10,5 @@ ALLOWED: Final[dict[str, str]] = {
         "tests/streaming/test_any_history.py empties its tenants between two histories, as their owner. "
         "The role of the daemons has no right to TRUNCATE."
     ),
+    r"^LOCK TABLE clientmgr\.migrations, ": "pg_dump locks all that it is about to write into a backup.",
 }
