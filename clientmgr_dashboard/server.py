@@ -19,6 +19,7 @@ from starlette.types import ASGIApp
 from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.errors import ClientManagerError, SettingsError
 from clientmgr.base.exposure import is_loopback
+from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, listening
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
@@ -26,7 +27,6 @@ from clientmgr.base.private_files import ensure_private
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
-from clientmgr_dashboard.access.proxies import TrustedProxies
 from clientmgr_dashboard.app import dashboard
 from clientmgr_dashboard.web.limits import BACKLOG, limited
 from clientmgr_dashboard.web.places import Places
@@ -99,7 +99,7 @@ async def serve(
     tls = _tls(settings)
     if tls is None and not is_loopback(host):
         log.warning("plain HTTP: put a proxy with TLS in front, browsers keep no session without", daemon=service.name)
-    proxies = TrustedProxies(settings.dashboard_trusted_proxies)
+    proxies = trusted_networks("DASHBOARD_TRUSTED_PROXIES", settings.dashboard_trusted_proxies)
     places = Places(settings.dashboard_max_connections, settings.dashboard_max_connections_per_address, proxies)
     # The system may have accepted a whole backlog before we can close the first of it.
     allow_open_files(settings.dashboard_max_connections + BACKLOG + OTHER_FILES, setting="DASHBOARD_MAX_CONNECTIONS")

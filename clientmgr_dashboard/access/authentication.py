@@ -15,6 +15,7 @@ from clientmgr.base.database import Database
 from clientmgr.base.database import Role as DatabaseRole
 from clientmgr.base.errors import SettingsError, TransientError
 from clientmgr.base.exposure import is_loopback
+from clientmgr.base.forwarded import counted_as
 from clientmgr.base.logs import get_logger
 from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
@@ -22,7 +23,6 @@ from clientmgr.base.waiting import being_cancelled
 from clientmgr.operations.ended_sessions import EndedSessions
 from clientmgr.operations.ending_sessions import note_users, store_ended
 from clientmgr_dashboard.access.attempts import Attempts, FailureReport, TooManyAttemptsError
-from clientmgr_dashboard.access.proxies import counted_as
 from clientmgr_dashboard.access.sessions import Session, Sessions
 from clientmgr_dashboard.access.users import Role, User, Users, is_password
 

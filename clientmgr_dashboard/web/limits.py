@@ -8,11 +8,12 @@ import asyncio
 import enum
 import http
 import ssl
+from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from clientmgr_dashboard.access.proxies import TrustedProxies, forwarded_for
+from clientmgr.base.forwarded import Network, client_address, is_trusted
 from clientmgr_dashboard.metrics import TURNED_AWAY
 from clientmgr_dashboard.web.places import Places
 
@@ -41,7 +42,7 @@ class _Phase(enum.Enum):
     ENDING = enum.auto()
 
 
-def limited(places: Places, proxies: TrustedProxies, tls: ssl.SSLContext | None = None) -> dict[str, Any]:
+def limited(places: Places, proxies: Sequence[Network], tls: ssl.SSLContext | None = None) -> dict[str, Any]:
     """What to give to `uvicorn.Config`. With `tls`, give it no certificate: handshakes are limited here too.
 
     TLS needs asyncio's own loop. uvloop reads from a new connection before it can be told to wait.
@@ -61,7 +62,7 @@ class LimitedProtocol(HttpToolsProtocol):
     """One connection. uvicorn's protocol parses and answers; this one watches what comes, and when."""
 
     _places: Places
-    _proxies: TrustedProxies
+    _proxies: Sequence[Network]
     _tls: ssl.SSLContext | None
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -185,8 +186,9 @@ class LimitedProtocol(HttpToolsProtocol):
             self._begin_head()
 
     def on_headers_complete(self) -> None:
-        if self.client is not None and self._proxies.trusts(self.client[0]):
-            address = self._proxies.client(self.client[0], forwarded_for(self.headers))
+        if self.client is not None and is_trusted(self.client[0], self._proxies):
+            forwarded = b",".join(value for name, value in self.headers if name == b"x-forwarded-for")
+            address = client_address(self.client[0], forwarded.decode("latin-1"), self._proxies)
             self.scope["client"] = (address, self.client[1])
         self._phase = _Phase.BODY
         self._barren_bytes = 0

@@ -1,9 +1,10 @@
 """Who is connected, in all and per address. When it is full, whoever kept us waiting longest makes room."""
 
 from collections import OrderedDict
+from collections.abc import Sequence
 from typing import Protocol
 
-from clientmgr_dashboard.access.proxies import TrustedProxies, counted_as
+from clientmgr.base.forwarded import Network, counted_as, is_trusted
 from clientmgr_dashboard.metrics import TURNED_AWAY
 
 
@@ -34,7 +35,7 @@ class Places:
     So a flood of silent connections pushes out itself, and `/healthz` is answered meanwhile.
     """
 
-    def __init__(self, most: int, most_per_address: int, proxies: TrustedProxies) -> None:
+    def __init__(self, most: int, most_per_address: int, proxies: Sequence[Network]) -> None:
         self._all = _Places(most)
         self._most_per_address = most_per_address
         self._by_address: dict[str, _Places] = {}
@@ -47,7 +48,7 @@ class Places:
     def enter(self, guest: Guest, address: str) -> bool:
         """Take a place; False: there is none. Behind a proxy of ours many people share one address."""
         concerned = [self._all]
-        if address and not self._proxies.trusts(address):
+        if address and not is_trusted(address, self._proxies):
             counted = counted_as(address)
             concerned.insert(0, self._by_address.setdefault(counted, _Places(self._most_per_address)))
             self._address_of[guest] = counted
