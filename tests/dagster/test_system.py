@@ -82,7 +82,11 @@ def system(
             ensure_database_grants(connection)
         folder = tmp_path_factory.mktemp("system")
         settings = load_settings(
-            database_url=database.url, data_dir=folder, audit_hash_key=TEST_KEY, dagster_port=free_port()
+            database_url=database.url,
+            data_dir=folder,
+            audit_hash_key=TEST_KEY,
+            dagster_port=free_port(),
+            **postgres_server.role_settings(database.url.rpartition("/")[2]),
         )
         TenantSchemaManager(database, settings).activate([LEAVING], actor="test")
         publish(database, settings, ACTIVATE_CUSTOMER, *(activation(customer, 1000) for customer in (7, 8, 9)))
