@@ -27,6 +27,7 @@ from clientmgr.local.embedded.server import free_port, port_is_free
 from clientmgr.local.processes.programs import all_programs, own_commands
 from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
 from tests.cli.conftest import CLIENTMGR
+from tests.keys import TEST_KEY
 from tests.process_table import (
     listening_beyond_loopback,
     listens_on,
@@ -59,9 +60,9 @@ def free_ports_in_a_row(count: int) -> int:
 
 
 SECRETS = {
-    "AUDIT_HASH_KEY": "audit-0123456789abcdef0123456789abcdef",
-    "LIVE_TOKEN_KEY": "live-0123456789abcdef0123456789abcdef",
-    "DASHBOARD_SESSION_KEY": "session-0123456789abcdef0123456789abcdef",
+    "AUDIT_HASH_KEY": f"audit-{TEST_KEY}",
+    "LIVE_TOKEN_KEY": f"live-{TEST_KEY}",
+    "DASHBOARD_SESSION_KEY": f"session-{TEST_KEY}",
     "AWS_SECRET_ACCESS_KEY": "aws-0123456789abcdef",
     "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere/google.json",
     "PGPASSWORD": "of-whoever-started-it",
@@ -69,7 +70,7 @@ SECRETS = {
 """What `up` is given by its environment. It makes the logins by itself."""
 
 
-UNSET = {"AUDIT_ANCHORS", "ALERT_WEBHOOK_URL", "SPARK_CONF"}
+UNSET = {"AUDIT_ANCHORS", "ALERT_WEBHOOK_URL", "METRICS_TOKEN", "SPARK_CONF"}
 """Nobody sets them here."""
 
 
@@ -266,7 +267,7 @@ def test_no_password_is_shown(up: Up) -> None:
 def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens_something(up: Up) -> None:
     opening = {*sensitive_setting_names(), *SECRETS}
     commands = {name: ["-m", "clientmgr", *process(name).arguments] for name in (one.name for one in own_commands())}
-    commands |= {"dagster-daemon": ["-m", "dagster._daemon"], "dagster-webserver": ["-m", "dagster_webserver"]}
+    commands |= {"dagster-daemon": ["-m", "dagster._daemon"], "dagster-webserver": ["-m", "clientmgr_dashboard.dagster_ui"]}
     entries = {name: entry_of_process(name) for name in commands if not name.startswith("dagster-")}
     entries |= {entry.name: entry for entry in DAGSTER}
     among = with_descendants(up.process.pid)
