@@ -14,6 +14,7 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database, Role
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
+from clientmgr.contracts.handing_out import LOGIN_SETTINGS
 from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
 from clientmgr.local.embedded.postgres_logins import OWNER
 from clientmgr.local.embedded.redis import EmbeddedRedis
@@ -147,7 +148,8 @@ def settings_for(tmp_path: Path) -> Callable[[Database], Settings]:
     """Settings that point at a test's database and keep secrets in its own folder."""
 
     def make(database: Database) -> Settings:
-        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key=TEST_KEY)
+        logins = {LOGIN_SETTINGS[role].lower(): url for role, url in database.role_urls.items()}
+        return load_settings(database_url=database.url, data_dir=tmp_path, audit_hash_key=TEST_KEY, **logins)
 
     return make
 

@@ -267,7 +267,8 @@ def test_no_password_is_shown(up: Up) -> None:
 def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens_something(up: Up) -> None:
     opening = {*sensitive_setting_names(), *SECRETS}
     commands = {name: ["-m", "clientmgr", *process(name).arguments] for name in (one.name for one in own_commands())}
-    commands |= {"dagster-daemon": ["-m", "dagster._daemon"], "dagster-webserver": ["-m", "clientmgr_dashboard.dagster_ui"]}
+    commands["dagster-daemon"] = ["-m", "dagster._daemon"]
+    commands["dagster-webserver"] = ["-m", "clientmgr_dashboard.dagster_ui"]
     entries = {name: entry_of_process(name) for name in commands if not name.startswith("dagster-")}
     entries |= {entry.name: entry for entry in DAGSTER}
     among = with_descendants(up.process.pid)
