@@ -180,5 +180,6 @@ def _throwaway_database(server: EmbeddedPostgres, template: str) -> Iterator[Dat
     name = f"test_{uuid.uuid4().hex[:12]}"
     _create_database(server, name, template)
     yield database_on(server, name)
-    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
+    # The owner may not end what another role left connected.
+    with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
         connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
