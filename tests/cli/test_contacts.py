@@ -40,7 +40,7 @@ def plant_all(ground: Ground) -> None:
         {
             "messageId": "m",
             "customerId": CUSTOMER,
-            "recipients": [{"contactId": OTHER, "secret": "theirs"}, {"contactId": CONTACT, "secret": "mine"}],
+            "recipients": [{"contactId": OTHER, "greeting": "theirs"}, {"contactId": CONTACT, "greeting": "mine"}],
         },
         topic="sending-tx-devicemapper-dg00",
         user="",
@@ -61,7 +61,7 @@ def test_a_contacts_data_is_exported_as_one_json_file(cli: Cli, ground: Ground, 
         "client-manager.writer, offset 2",
         "sending-tx-devicemapper-dg00, offset 1",
     ]
-    assert document["messages"][2]["message"]["recipients"] == [{"contactId": CONTACT, "secret": "mine"}]
+    assert document["messages"][2]["message"]["recipients"] == [{"contactId": CONTACT, "greeting": "mine"}]
     text = file.read_text()
     assert EMAIL in text
     assert TOKEN not in text
