@@ -170,7 +170,7 @@ def _dagster(stores: Stores, subject: Subject, watch: Watch) -> Iterator[Place]:
     try:
         with psycopg.connect(stores.dagster_url, connect_timeout=10) as connection:
             begin_snapshot(connection)
-            found = stored_rows.tables(connection, subject, only=_dagster_schema(connection, stores))
+            found = stored_rows.tables_in(connection, [_dagster_schema(connection, stores)])
             for table in found:
                 yield _of_dagster(connection, table, subject, tick)
             if not found:

@@ -48,11 +48,14 @@ class Table:
         return [name for name, of_kind in self.columns.items() if of_kind == kind]
 
 
-def tables(
-    connection: Connection[Any], subject: Subject, *, only: str | None = None, without: Sequence[str] = ()
-) -> list[Table]:
-    wanted = {"tenant_schema": schema_name(subject.customer_id), "only": only, "without": list(without)}
-    found = connection.execute(_QUERIES["tables"], wanted)
+def tables(connection: Connection[Any], subject: Subject, *, without: Sequence[str] = ()) -> list[Table]:
+    """Of all schemas but those of other tenants."""
+    wanted = {"tenant_schema": schema_name(subject.customer_id), "without": list(without)}
+    return tables_in(connection, [schema for (schema,) in connection.execute(_QUERIES["schemas"], wanted)])
+
+
+def tables_in(connection: Connection[Any], schemas: Sequence[str]) -> list[Table]:
+    found = connection.execute(_QUERIES["tables"], {"schemas": list(schemas)})
     return [Table(schema, name, dict(zip(names, kinds, strict=True))) for schema, name, names, kinds in found]
 
 

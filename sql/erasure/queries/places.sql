@@ -1,8 +1,14 @@
 -- Where a contact or an account may have left something. Everything here only reads.
 
+-- name: schemas
+-- Of the tenants' schemas only the one in question.
+SELECT n.nspname::text FROM pg_namespace AS n
+WHERE n.nspname <> 'information_schema' AND n.nspname !~ '^pg_' AND n.nspname <> ALL (%(without)s::text [])
+    AND (clientmgr.customer_of_schema(n.nspname) IS NULL OR n.nspname = %(tenant_schema)s);
+
 -- name: tables
--- Every table there is, found in the catalogue: a new one is looked at without anybody's remembering it. Of the tenants'
--- schemas only the one in question. Partitions are read through their table; views have no rows of their own.
+-- Every table there is, found in the catalogue: a new one is looked at without anybody's remembering it. Partitions are
+-- read through their table; views have no rows of their own. Nothing of ours here: Dagster may have a database of its own.
 SELECT n.nspname::text, c.relname::text,
     array_agg(a.attname::text ORDER BY a.attnum),
     array_agg(
@@ -18,10 +24,7 @@ JOIN pg_namespace AS n ON n.oid = c.relnamespace
 JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 JOIN pg_type AS t ON t.oid = a.atttypid
 WHERE c.relkind IN ('r', 'p', 'm') AND NOT c.relispartition AND c.relpersistence <> 't'
-    AND n.nspname <> 'information_schema' AND n.nspname !~ '^pg_'
-    AND (clientmgr.customer_of_schema(n.nspname) IS NULL OR n.nspname = %(tenant_schema)s)
-    AND (%(only)s::text IS NULL OR n.nspname = %(only)s::text)
-    AND n.nspname <> ALL (%(without)s::text [])
+    AND n.nspname = ANY (%(schemas)s::text [])
 GROUP BY n.nspname, c.relname
 ORDER BY n.nspname, c.relname;
 
