@@ -51,7 +51,7 @@ def _no_run_is_left(doors: Doors) -> Iterator[None]:
         f"# {VERSION}\n{LAUNCH_INLINE}",
         "subscription { locationStateChangeEvents { event { message } } }",
         "fragment F on Query { version }",
-        "{" * 20_000,
+        "{" * 5_000,
         "not GraphQL",
     ],
 )
@@ -59,8 +59,8 @@ def test_a_get_that_is_not_provably_a_query_is_refused(doors: Doors, document: s
     with doors.local() as local:
         for more in ({}, {"operationName": "Launch"}, {"operationName": "Read"}):
             answer = local.get("/graphql", params={"query": document, **more})
-            assert answer.status_code in {400, 405, 431}, answer.text
-        assert local.request("HEAD", "/graphql", params={"query": document}).status_code in {400, 405, 431}
+            assert answer.status_code in {400, 405}, answer.text
+        assert local.request("HEAD", "/graphql", params={"query": document}).status_code in {400, 405}
         twice = f"/graphql?query={quote(VERSION)}&query={quote(document)}"
         assert local.get(twice).status_code == 400
 
