@@ -61,7 +61,9 @@ def test_nobody_gets_in_without_the_password(postgres: EmbeddedPostgres) -> None
         for password in ("", "wrong"):
             with pytest.raises(psycopg.OperationalError, match="password"):
                 psycopg.connect(url.replace(str(known), password))
-    assert run(postgres, "SELECT DISTINCT auth_method FROM pg_hba_file_rules") == [("scram-sha-256",)]
+    with psycopg.connect(postgres.superuser_url()) as connection:
+        methods = connection.execute("SELECT DISTINCT auth_method FROM pg_hba_file_rules").fetchall()
+    assert methods == [("scram-sha-256",)]
 
 
 def test_its_secrets_and_data_are_readable_by_their_owner_alone(tmp_path: Path) -> None:
