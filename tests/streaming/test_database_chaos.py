@@ -38,7 +38,7 @@ def administer(postgres_server: EmbeddedPostgres, database: Database) -> Adminis
     name = conninfo_to_dict(database.url)["dbname"]
 
     def run(sql: str) -> None:
-        with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as connection:
+        with psycopg.connect(postgres_server.superuser_url(), autocommit=True) as connection:
             connection.execute(sql.format(database=name))
 
     return run
@@ -145,10 +145,10 @@ async def test_a_column_that_is_dropped_and_comes_back_costs_nothing_but_time(ri
 
 
 @pytest.fixture
-def tiny_disk(tmp_path: Path, postgres_server: EmbeddedPostgres) -> Iterator[Path]:
-    """A disk of four megabytes that PostgreSQL may write."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
+def tiny_disk(postgres_server: EmbeddedPostgres) -> Iterator[Path]:
+    """A disk of four megabytes that PostgreSQL may write: it is confined to its own folder."""
+    disk = postgres_server.data / "tiny_disk"
+    disk.mkdir(exist_ok=True)
     mount = shutil.which("mount") or "mount"
     done = subprocess.run([mount, "-t", "tmpfs", "-o", "size=4m", "none", disk], capture_output=True, check=False)
     if done.returncode:
@@ -156,6 +156,7 @@ def tiny_disk(tmp_path: Path, postgres_server: EmbeddedPostgres) -> Iterator[Pat
     os.chown(disk, postgres_server.data.stat().st_uid, -1)
     yield disk
     subprocess.run([shutil.which("umount") or "umount", disk], check=True)
+    disk.rmdir()
 
 
 def fill(file: Path) -> None:
@@ -170,6 +171,7 @@ async def test_a_full_disk_sends_a_tenants_events_to_the_retries_until_there_is_
 ) -> None:
     rig.activate(8)
     administer(f"CREATE TABLESPACE tiny LOCATION '{tiny_disk}'")
+    administer("GRANT CREATE ON TABLESPACE tiny TO PUBLIC")
     try:
         rig.query("ALTER TABLE tenant_7.devices SET TABLESPACE tiny")
         filler = tiny_disk / "filler"
