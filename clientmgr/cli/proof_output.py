@@ -96,12 +96,16 @@ def show_report(report: Report) -> None:
 
 @contextmanager
 def stopped_by_signals() -> Iterator[None]:
-    """Let SIGTERM end the work as Ctrl-C does: what is half written goes, and the connection is closed."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """Let SIGTERM end the work as Ctrl-C does: what is half written goes, and the connection is closed.
+
+    SIGINT too where a shell that put us into the background had it ignored.
+    """
+    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for one, handler in before.items():
+            signal.signal(one, handler)
 
 
 def watched() -> Watch:

@@ -100,18 +100,23 @@ class Authenticator:
         self.ended = EndedSessions(database, store=functools.partial(store_ended, database))
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(self.ended.run())]
+            noted = asyncio.Event()
             if self.users is not None:
-                running.append(tasks.create_task(self._watch_users(self.users, database)))
+                running.append(tasks.create_task(self._watch_users(self.users, database, noted)))
+            else:
+                noted.set()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(ENDED_KNOWN_WITHIN_S):
                     await self.ended.loaded.wait()
+                    # Else a change made while nothing ran would end who signs in at once after the start.
+                    await noted.wait()
             try:
                 yield
             finally:
                 for task in running:
                     task.cancel()
 
-    async def _watch_users(self, users: Users, database: Database) -> None:
+    async def _watch_users(self, users: Users, database: Database, first_noted: asyncio.Event) -> None:
         """Look at the file without being asked: a live connection makes no request that would."""
 
         def note(marks: dict[str, str]) -> list[str]:
@@ -128,6 +133,7 @@ class Authenticator:
                         for name in await asyncio.to_thread(note, marks):
                             log.info("a user was removed or changed, their sessions end", user=name)
                         noted = marks
+                        first_noted.set()
                     except (psycopg.Error, OSError) as error:
                         log.warning("a change of users is not in the database yet", error=str(error).strip())
             await asyncio.sleep(LOOK_AT_USERS_EVERY_S)

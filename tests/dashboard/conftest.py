@@ -12,7 +12,7 @@ from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.server import free_port
 from clientmgr_dashboard.access.authentication import COOKIE
 from tests.conftest import _throwaway_database
-from tests.dashboard.house import PASSWORDS, House, Visit, furnish, serving, sign_in, write_users
+from tests.dashboard.house import House, Visit, furnish, serving, sign_in, write_users
 from tests.keys import TEST_KEY
 
 
@@ -76,19 +76,14 @@ def stranger(guarded_address: str) -> Iterator[Visit]:
         yield visit
 
 
-@pytest.fixture(scope="session")
-def _sessions(guarded_address: str) -> dict[str, str]:
-    """A signed-in session of each user: a password is meant to take its time."""
-    return {name: sign_in(guarded_address, name) for name in PASSWORDS}
-
-
 @pytest.fixture
-def viewer(guarded_address: str, _sessions: dict[str, str]) -> Iterator[Visit]:
-    with Visit(base_url=guarded_address, timeout=30, cookies={COOKIE: _sessions["vera"]}) as visit:
+def viewer(guarded_address: str) -> Iterator[Visit]:
+    """Signed in anew: some tests end everybody's sessions."""
+    with Visit(base_url=guarded_address, timeout=30, cookies={COOKIE: sign_in(guarded_address, "vera")}) as visit:
         yield visit
 
 
 @pytest.fixture
-def operator(guarded_address: str, _sessions: dict[str, str]) -> Iterator[Visit]:
-    with Visit(base_url=guarded_address, timeout=30, cookies={COOKIE: _sessions["otto"]}) as visit:
+def operator(guarded_address: str) -> Iterator[Visit]:
+    with Visit(base_url=guarded_address, timeout=30, cookies={COOKIE: sign_in(guarded_address, "otto")}) as visit:
         yield visit

@@ -1,6 +1,7 @@
 """What the dashboard's tests look at: a running dashboard, tenants with a past, and mischief in every stored field."""
 
 import asyncio
+import functools
 import json
 import re
 import threading
@@ -258,11 +259,16 @@ def sign_in(address: str, name: str) -> str:
     return answer.cookies[COOKIE]
 
 
-def write_users(folder: Path) -> Path:
-    file = folder / "users"
+@functools.cache
+def _user_lines() -> list[str]:
+    """Made once: a new salt is a changed user, whose sessions end on all dashboards of the database."""
     roles = {"vera": UserRole.VIEWER, "otto": UserRole.OPERATOR}
     # Passwords that are quick to guess: nobody tries here.
-    lines = [user_line(name, roles[name], password, cost=2**10) for name, password in PASSWORDS.items()]
-    file.write_text("# who may sign in\n\n" + "\n".join(lines) + "\n")
+    return [user_line(name, roles[name], password, cost=2**10) for name, password in PASSWORDS.items()]
+
+
+def write_users(folder: Path) -> Path:
+    file = folder / "users"
+    file.write_text("# who may sign in\n\n" + "\n".join(_user_lines()) + "\n")
     file.chmod(0o600)
     return file
