@@ -72,6 +72,7 @@ def test_crashes_of_postgresql_and_redis_lose_nothing_that_redis_still_has(
     settings = stream.settings.model_copy(
         update={
             "database_url": database.url,
+            **postgres.role_settings(),
             "redis_url": redis.url,
             "telemetry_batch_size": 50,
             "telemetry_stream_keep_s": 3600.0,
