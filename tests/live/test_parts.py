@@ -72,9 +72,10 @@ def test_fragments_without_content_take_no_memory() -> None:
     nothing = Frame(Opcode.CONT, b"", fin=False)
     tracemalloc.start()
     try:
-        for _ in range(10_000):
+        for _ in range(100_000):
             connection._take(nothing)
-        assert tracemalloc.get_traced_memory()[0] < 10_000
+        # Whatever else the process does meanwhile counts too. Kept fragments would be 8 bytes each.
+        assert tracemalloc.get_traced_memory()[0] < 400_000
     finally:
         tracemalloc.stop()
 
