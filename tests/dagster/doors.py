@@ -3,8 +3,7 @@
 import asyncio
 import json
 import os
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +23,7 @@ from clientmgr_dashboard.access.authentication import COOKIE
 from clientmgr_dashboard.dagster_ui.application import Workspace, prepare_instance
 from clientmgr_dashboard.dagster_ui.server import serve_dagster_ui
 from tests.dashboard.house import PASSWORDS, serving, sign_in, write_users
-from tests.waiting import eventually
+from tests.web_server import served_in_thread
 
 CODE = """
 import dagster as dg
@@ -144,28 +143,9 @@ def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
 @contextmanager
 def served(settings: Settings, workspace: Workspace) -> Iterator[str]:
     """On a free port, in a thread; gone at the end. Gives its address."""
-    loop = asyncio.new_event_loop()
-    stop = asyncio.Event()
-    ports: list[int] = []
-    failures: list[BaseException] = []
 
-    def run() -> None:
-        try:
-            loop.run_until_complete(serve_dagster_ui(settings, workspace, stop, ports.append))
-        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
-            failures.append(error)
-        finally:
-            loop.close()
+    def serve(settings: Settings, stop: asyncio.Event, on_ready: Callable[[int], None]) -> Awaitable[None]:
+        return serve_dagster_ui(settings, workspace, stop, on_ready)
 
-    thread = threading.Thread(target=run, name="dagster-ui")
-    thread.start()
-    try:
-        eventually(lambda: ports or failures, "Dagster's UI is served")
-        if failures:
-            raise failures[0]
-        yield f"{'https' if settings.dashboard_tls_certificate else 'http'}://127.0.0.1:{ports[0]}"
-    finally:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(60)
-    assert not failures, failures
+    with served_in_thread(serve, settings) as address:
+        yield address

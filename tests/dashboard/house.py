@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,7 +27,7 @@ from clientmgr_dashboard.server import serve_until_stopped
 from streaming import writer
 from streaming.runtime.daemon import consume_on
 from tests.streaming.rig import event
-from tests.waiting import eventually
+from tests.web_server import served_in_thread
 
 BUSY, QUIET = 1001, 1002
 CONTACT = 42
@@ -219,37 +218,8 @@ class Visit(httpx.Client):
 @contextmanager
 def serving(settings: Settings, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[str]:
     """A dashboard on a free port, in a thread; gone at the end. Gives its address."""
-    ready = threading.Event()
-    address: list[str] = []
-    loop = loop or asyncio.new_event_loop()
-    stop = asyncio.Event()
-
-    def on_ready(port: int) -> None:
-        address.append(f"{'https' if settings.dashboard_tls_certificate else 'http'}://127.0.0.1:{port}")
-        ready.set()
-
-    failures: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            loop.run_until_complete(serve_until_stopped(settings, stop, on_ready))
-        except BaseException as error:  # noqa: BLE001  # raised again in the thread that waits
-            failures.append(error)
-        finally:
-            loop.close()
-
-    thread = threading.Thread(target=run, name="dashboard")
-    thread.start()
-    try:
-        eventually(lambda: ready.is_set() or failures, "the dashboard serves")
-        if failures:
-            raise failures[0]
-        yield address[0]
-    finally:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop.set)
-        thread.join(60)
-    assert not failures, failures
+    with served_in_thread(serve_until_stopped, settings, loop) as address:
+        yield address
 
 
 def sign_in(address: str, name: str) -> str:
