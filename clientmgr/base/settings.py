@@ -193,6 +193,14 @@ class Settings(BaseSettings):
         le=10_000,
         description="Tasks that a read of tenants, BigQuery or DynamoDB is cut into: a few per core.",
     )
+    spark_slice_mb: int = Field(
+        128, ge=1, description="A tenant's table that is larger is read in slices of this size, all at one moment."
+    )
+    spark_snapshot_max_s: int = Field(
+        3600,
+        ge=1,
+        description="How long slices may share a moment before PostgreSQL ends it. VACUUM waits for it meanwhile.",
+    )
 
     # Stores that we do not own
     bigquery_project: str = Field(
