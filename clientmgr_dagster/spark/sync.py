@@ -57,7 +57,14 @@ def sync_results(
     rows = read_tenants(spark, reading_conninfo(database, settings), request, _SAMPLE)
     here = rows.withColumn("items", F.lit(None).cast("bigint")).withColumn("is_postgres", F.lit(True))
     access = DynamoDbAccess.from_settings(settings, attempts=settings.sync_scan_attempts)
-    items = read_dynamodb(spark, access, DeviceScan(customers, settings.spark_partitions, size))
+    scan = DeviceScan(
+        customers,
+        settings.spark_partitions,
+        size,
+        share=settings.dynamodb_scan_share,
+        units=settings.dynamodb_scan_units,
+    )
+    items = read_dynamodb(spark, access, scan)
     both = here.unionByName(items.withColumn("is_postgres", F.lit(False)))
 
     def compare_tenant(found: pa.Table) -> pa.Table:

@@ -127,7 +127,10 @@ def test_contacts_and_samples_of_slices_are_those_of_the_whole(
 
 
 def test_a_slice_that_fails_makes_its_tenant_fail() -> None:
-    rows = [{"customer_id": 12, "devices": 5, "error": None}, {"customer_id": 12, "devices": None, "error": "gone"}]
+    rows: Rows = [
+        {"customer_id": 12, "devices": 5, "error": None},
+        {"customer_id": 12, "devices": None, "error": "gone"},
+    ]
     assert combined(rows) == {"customer_id": 12, "devices": None, "error": "gone"}
 
 
