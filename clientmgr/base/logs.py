@@ -1,4 +1,7 @@
-"""Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in."""
+"""Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in.
+
+Secrets are masked in every line, whoever logs it: in its message, its values and its traceback.
+"""
 
 import logging
 import re
@@ -8,6 +11,7 @@ from typing import Any, TextIO
 import structlog
 from structlog.typing import EventDict, Processor
 
+from clientmgr.base.masking import masked, masked_traceback
 from clientmgr.base.settings import Settings
 
 SERVICE_NAME = "client-manager"
@@ -41,13 +45,15 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
     if as_json:
         rendering = [
             _describe_exception,
-            structlog.processors.format_exc_info,
-            _leave_out_rows,
+            *_MASKED_TEXTS,
             _to_ecs(process),
             structlog.processors.JSONRenderer(),
         ]
     else:
-        rendering = [structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0)]
+        # A formatter of tracebacks that shows variables would show what is in them.
+        plain = structlog.dev.plain_traceback
+        renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, exception_formatter=plain)
+        rendering = [*_MASKED_TEXTS, renderer]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -114,6 +120,23 @@ def _leave_out_rows(_logger: Any, _method: str, event: EventDict) -> EventDict:
         if isinstance(text := event.get(name), str):
             event[name] = _DETAILS.sub("", text)
     return event
+
+
+_NEVER_SECRET = frozenset({"timestamp", "level", "logger"})
+_TRACES = ("exception", "stack")
+
+
+def _mask_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """After the traceback became a text: what is added to a line behind this is not masked."""
+    texts = {name: value for name, value in event.items() if name not in _NEVER_SECRET and name not in _TRACES}
+    event.update(masked(texts, whatever=True))
+    for name in _TRACES:
+        if isinstance(text := event.get(name), str):
+            event[name] = masked_traceback(text)
+    return event
+
+
+_MASKED_TEXTS: tuple[Processor, ...] = (structlog.processors.format_exc_info, _leave_out_rows, _mask_secrets)
 
 
 def _to_ecs(process: str) -> Processor:

@@ -193,6 +193,14 @@ class Settings(BaseSettings):
         le=10_000,
         description="Tasks that a read of tenants, BigQuery or DynamoDB is cut into: a few per core.",
     )
+    spark_slice_mb: int = Field(
+        128, ge=1, description="A tenant's table that is larger is read in slices of this size, all at one moment."
+    )
+    spark_snapshot_max_s: int = Field(
+        3600,
+        ge=1,
+        description="How long slices may share a moment before PostgreSQL ends it. VACUUM waits for it meanwhile.",
+    )
 
     # Stores that we do not own
     bigquery_project: str = Field(
@@ -318,6 +326,18 @@ class Settings(BaseSettings):
     dynamodb_devices_table: str = Field("client-manager-devices", description="The legacy store's table of devices.")
     dynamodb_concurrency: int = Field(32, ge=1, le=1000, description="Queries that a process sends DynamoDB at once.")
     dynamodb_timeout_ms: int = Field(5000, ge=1, description="How long DynamoDB may take to answer a query.")
+    dynamodb_scan_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Share of the table's read capacity that a scan may take, all its segments together.",
+    )
+    dynamodb_scan_units: float = Field(
+        0.0,
+        ge=0,
+        description="Read units a second that a scan may take, whatever the table has. 0: DYNAMODB_SCAN_SHARE of the "
+        "table's capacity, which takes the right to DescribeTable.",
+    )
     dynamodb_patience_ms: int = Field(
         15_000,
         ge=0,

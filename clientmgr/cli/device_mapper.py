@@ -12,9 +12,9 @@ from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.masking import masked
 from clientmgr.base.settings import Settings
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, show_record
-from clientmgr.devices.masking import masked
 
 if TYPE_CHECKING:
     from clientmgr.sending.explanation import DeviceExplanation, Explanation

@@ -11,6 +11,7 @@ import typer
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError, PermanentError
+from clientmgr.base.masking import masked, masked_data, masked_words
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import (
     DeadLetter,
@@ -36,7 +37,6 @@ from clientmgr.cli.output import (
     show_record,
     show_rows,
 )
-from clientmgr.devices.masking import masked, masked_data, masked_words
 
 app = typer.Typer(help="Messages that could not be handled: list, show, replay, drop.", no_args_is_help=True)
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
+from clientmgr.base.masking import masked, masked_data, plain_text
 from clientmgr.broker.postgres.reading import LoggedMessage
-from clientmgr.devices.masking import masked, masked_data, plain_text
 
 
 def json_line(message: LoggedMessage) -> str:

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 from msgspec import Meta, Struct
 
+from clientmgr.base.masking import name_secrets
+
 
 class Kind(enum.Enum):
     """A field's type: in PostgreSQL, in Spark, and in an event, where it has one."""
@@ -159,6 +161,8 @@ JSON_INFO_FIELDS: Final = tuple(field.name for field in INFO if field.kind is Ki
 SENDERS_FIELDS: Final = tuple(field for field in FIELDS if field.is_for_senders)
 LEGACY_FIELDS: Final = tuple(field for field in FIELDS if field.legacy and field.facet in (Facet.INFO, Facet.TOKEN))
 """What DynamoDB has of a device that both stores must agree on. (When each last saw it, they may differ about.)"""
+
+name_secrets(field.json_name for field in FIELDS if field.masked and field.kind is Kind.TEXT)
 
 S = TypeVar("S", bound=Struct)
 

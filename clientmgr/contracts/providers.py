@@ -7,6 +7,8 @@ entry here, its module there, and a migration in `sql/tenant/`, whose constraint
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from clientmgr.base.masking import name_secrets
+
 Channel = Literal["push", "webpush", "inbox", "em"]
 """What a message is for: applications, browsers, or what applications show when they are opened."""
 
@@ -40,3 +42,5 @@ PROVIDERS: Final = (
 
 TOKEN_KINDS: Final = tuple(kind for provider in PROVIDERS for kind in provider.token_kinds)
 PROVIDER_OF_KIND: Final = {kind: provider.name for provider in PROVIDERS for kind in provider.token_kinds}
+
+name_secrets(member for provider in PROVIDERS for member in provider.address_members)

@@ -10,8 +10,8 @@ from psycopg import Connection
 from psycopg.rows import dict_row
 
 from clientmgr.base.customer_ids import CustomerId, in_schema
+from clientmgr.base.masking import mask, masked
 from clientmgr.contracts.device_fields import FIELDS, with_fields
-from clientmgr.devices.masking import mask, masked
 from clientmgr.devices.queries import device_queries, export_columns
 from clientmgr.tenants.registry import ensure_usable, find_tenant
 

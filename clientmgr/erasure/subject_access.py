@@ -18,10 +18,10 @@ from clientmgr.audit.log import AuditEntry, Detail
 from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.base.database import Role
 from clientmgr.base.errors import TransientError, UnknownTenantError
+from clientmgr.base.masking import masked, masked_data
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.device_fields import FIELDS
 from clientmgr.devices.legacy.items import plain
-from clientmgr.devices.masking import masked, masked_data
 from clientmgr.erasure import stored_rows
 from clientmgr.erasure import subject as subjects
 from clientmgr.erasure.outside_postgres import legacy_devices, legacy_is_configured

@@ -21,6 +21,7 @@ from clientmgr_dagster.spark.deleted_contacts import SCHEMA
 from clientmgr_dagster.spark.device_columns import ERROR
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+from clientmgr_dagster.spark.snapshots import shared_snapshot
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
 STEP: Final = "contact_deletion_reconciliation"
@@ -59,12 +60,20 @@ def find_unerased(
     if not customers:
         return
     access = BigQueryAccess.from_settings(settings)
-    request = Request(tuple(customers), settings.spark_partitions, query="linked_contacts", failures_as_rows=True)
     schema = f"customer_id bigint, contact_id bigint, {ERROR} string"
-    contacts = read_tenants(spark, reading_conninfo(database, settings), request, schema)
+    conninfo = reading_conninfo(database, settings)
     # What says that it is deleted in the future waits until then.
     query = everything_query(settings.bigquery_deleted_contacts_table, customers, until=searched_at)
-    with stored_result(access, query) as stored:
+    # The snapshot last: BigQuery may take a while, and VACUUM waits for a snapshot.
+    with stored_result(access, query) as stored, shared_snapshot(conninfo, settings, customers) as snapshot:
+        request = Request(
+            tuple(customers),
+            settings.spark_partitions,
+            query="linked_contacts",
+            snapshot=snapshot,
+            failures_as_rows=True,
+        )
+        contacts = read_tenants(spark, conninfo, request, schema)
         deleted = read_bigquery(spark, access, stored.path, SCHEMA, settings.spark_partitions)
         write_results(
             unerased(contacts, deleted, found_at=searched_at, broadcast=stored.rows <= BROADCAST_ROWS),

@@ -1,7 +1,8 @@
 """Spark's data source for the legacy store's devices: a task for each segment of one parallel scan of the table.
 
 A scan is read once and answers both questions of it: how many devices each tenant has there, and which of them are the
-sample. Most items are counted and hashed and forgotten in the task; tokens leave it only as digests.
+sample. Most items are counted and hashed and forgotten in the task; tokens leave it only as digests. It takes no more
+than a share of the table's capacity (`scan_pace.py`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +21,7 @@ from clientmgr.contracts.device_fields import LEGACY_FIELDS
 from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.tenant_metrics.sync import Smallest, fields_of_item, sample_hash
 from clientmgr_dagster.spark.registration import register_once
+from clientmgr_dagster.spark.scan_pace import ScanPace, table_capacity
 
 FORMAT = "clientmgr_dynamodb"
 LONGEST_ERROR = 500
@@ -41,15 +43,30 @@ class DeviceScan:
     customers: tuple[CustomerId, ...]
     segments: int
     sample_size: int
+    share: float = 0.5
+    """Of the table's read capacity, for all segments together."""
+    units: float = 0.0
+    """Read units a second, in place of a share; 0: the share counts."""
 
     def options(self) -> dict[str, str]:
-        customers = ",".join(map(str, self.customers))
-        return {"customers": customers, "segments": str(self.segments), "sample_size": str(self.sample_size)}
+        return {
+            "customers": ",".join(map(str, self.customers)),
+            "segments": str(self.segments),
+            "sample_size": str(self.sample_size),
+            "share": str(self.share),
+            "units": str(self.units),
+        }
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "DeviceScan":
         customers = tuple(parse_customer_id(one) for one in options["customers"].split(",") if one)
-        return cls(customers, int(options["segments"]), int(options["sample_size"]))
+        return cls(
+            customers,
+            segments=int(options["segments"]),
+            sample_size=int(options["sample_size"]),
+            share=float(options["share"]),
+            units=float(options["units"]),
+        )
 
 
 @dataclass
@@ -57,6 +74,8 @@ class Segment(InputPartition):
     """A part of the scan; with an `error` there is none, because the table does not answer."""
 
     number: int
+    units: float = 0.0
+    """Its part of the read units a second. Segments that wait for a task leave theirs unused: the rate is a limit."""
     error: str = ""
 
 
@@ -73,12 +92,15 @@ class DynamoDbReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[Segment]:
+        client, table = self._access.client(), self._access.table
         try:
-            # Not DescribeTable: whoever may only read the table's items may do this.
-            self._access.client().scan(TableName=self._access.table, Limit=1)
+            client.scan(TableName=table, Limit=1)
+            units = self._scan.units or self._scan.share * table_capacity(
+                client.describe_table(TableName=table)["Table"]
+            )
         except _ANSWERED_ERRORS as error:
-            return [Segment(0, _text_of(error))]
-        return [Segment(number) for number in range(self._scan.segments)]
+            return [Segment(0, error=_text_of(error))]
+        return [Segment(number, units / self._scan.segments) for number in range(self._scan.segments)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         segment = cast(Segment, partition)
@@ -87,7 +109,7 @@ class DynamoDbReader(DataSourceReader):
             return
         sampling = _Sampling(self._scan)
         try:
-            for page in self._pages(segment.number):
+            for page in self._pages(segment):
                 if rows := [row for item in page if (row := sampling.row(item)) is not None]:
                     yield self._batch(rows)
         except _ANSWERED_ERRORS as error:
@@ -96,19 +118,23 @@ class DynamoDbReader(DataSourceReader):
         # Of each customer, also where there is nothing: so that none goes without a word.
         yield self._batch([{"customer_id": int(name), "items": count} for name, count in sampling.items.items()])
 
-    def _pages(self, segment: int) -> Iterator[list[dict[str, Any]]]:
+    def _pages(self, segment: Segment) -> Iterator[list[dict[str, Any]]]:
+        pace = ScanPace(segment.units)
         client = self._access.client()
         names = {f"#{number}": name for number, name in enumerate(_ATTRIBUTES)}
         request = {
             "TableName": self._access.table,
-            "Segment": segment,
+            "Segment": segment.number,
             "TotalSegments": self._scan.segments,
             # By placeholders: some of the names are DynamoDB's own words.
             "ProjectionExpression": ", ".join(names),
             "ExpressionAttributeNames": names,
+            "ReturnConsumedCapacity": "TOTAL",
         }
         while True:
-            page = client.scan(**request)
+            pace.wait()
+            page = client.scan(**request, Limit=pace.items)
+            pace.took(page)
             yield page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
@@ -170,4 +196,8 @@ def read_dynamodb(spark: SparkSession, access: DynamoDbAccess, scan: DeviceScan)
 
 def _text_of(error: Exception) -> str:
     """What AWS said, with its code. Neither holds credentials."""
-    return f"DynamoDB: {' '.join(str(error).split())}"[:LONGEST_ERROR]
+    text = f"DynamoDB: {' '.join(str(error).split())}"[:LONGEST_ERROR]
+    may_not_describe = isinstance(error, ClientError) and error.operation_name == "DescribeTable"
+    return (
+        f"{text} (or set DYNAMODB_SCAN_UNITS, then nobody asks for the table's capacity)" if may_not_describe else text
+    )

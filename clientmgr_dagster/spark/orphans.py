@@ -10,8 +10,9 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.device_columns import ERROR
-from clientmgr_dagster.spark.devices import read_devices
+from clientmgr_dagster.spark.devices import read_devices, reading_conninfo
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+from clientmgr_dagster.spark.snapshots import shared_snapshot
 
 STEP = "orphan_candidates"
 
@@ -40,9 +41,10 @@ def find_orphans(
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
     columns = ["application_code", "client_id", "orphaned_since", "silent_since"]
-    devices = read_devices(spark, database, settings, customers, columns, failures_as_rows=True)
-    write_results(
-        orphans(devices, orphaned_before, found_at),
-        database.conninfo(Role.WRITER),
-        ResultWrite("orphan_candidates", run_id, STEP, tuple(customers)),
-    )
+    with shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
+        devices = read_devices(spark, database, settings, customers, columns, snapshot=snapshot, failures_as_rows=True)
+        write_results(
+            orphans(devices, orphaned_before, found_at),
+            database.conninfo(Role.WRITER),
+            ResultWrite("orphan_candidates", run_id, STEP, tuple(customers)),
+        )

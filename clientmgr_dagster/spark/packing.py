@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from clientmgr.base.customer_ids import CustomerId
 
-PAGES_A_SLICE = 16_384
-"""128 MB: some seconds of reading."""
+LARGEST_CONTACT = 2**63 - 1
 PAGES_OF_A_QUERY = 8
 """What asking a tenant costs besides reading, in pages."""
 
@@ -25,28 +24,53 @@ class TableSize:
 
 
 @dataclass(frozen=True, slots=True)
+class LargeTable:
+    """A table that is to be cut: what it is known by, and values that cut its contacts into parts of equal length."""
+
+    customer_id: CustomerId
+    pages: int
+    filenode: int = 0
+    contact_bounds: tuple[int, ...] = ()
+    """As the server's statistics have them, ascending; none: one slice takes all contacts."""
+
+
+@dataclass(frozen=True, slots=True)
 class Slice:
-    """A tenant's table, or some of its pages: from the first up to, not including, the last; None: to its end."""
+    """A tenant's table, or a range of its pages with a range of its contacts, neither of which another slice has.
+
+    Rows are read by pages, and distinct contacts by contacts: a contact's devices may stand on any page. Ranges go
+    from the first up to, not including, the end; None: without an end.
+    """
 
     customer_id: CustomerId
     first_page: int = 0
     end_page: int | None = None
+    first_contact: int | None = None
+    end_contact: int | None = None
     weight: int = PAGES_OF_A_QUERY
+    filenode: int | None = None
+    """The file whose pages are meant; None: all of the table is, and that is no slice."""
 
     @property
     def is_whole(self) -> bool:
-        return self.first_page == 0 and self.end_page is None
+        return self.filenode is None
 
 
-def cut(table: TableSize, *, pages_a_slice: int = PAGES_A_SLICE) -> list[Slice]:
-    """Ranges of about equal length. The last one has no end: the table may have grown since it was measured."""
+def cut(table: LargeTable, *, pages_a_slice: int) -> list[Slice]:
+    """Ranges of about equal length. The last has no end: the table may have grown since it was measured."""
     count = max(1, -(-table.pages // pages_a_slice))
-    bounds = [table.pages * number // count for number in range(count)]
+    pages = [table.pages * number // count for number in range(count)]
+    bounds = table.contact_bounds
+    # From the beginning, then at bounds, then to the end: every contact is in one range, and ranges may be empty.
+    between = [bounds[len(bounds) * number // count] if bounds else LARGEST_CONTACT for number in range(1, count)]
+    contacts: list[int | None] = [None, *between, None]
     slices = []
-    for number, first in enumerate(bounds):
-        end = bounds[number + 1] if number + 1 < count else None
-        pages = (table.pages if end is None else end) - first
-        slices.append(Slice(table.customer_id, first, end, max(pages, 0) + PAGES_OF_A_QUERY))
+    for number, first in enumerate(pages):
+        end = pages[number + 1] if number + 1 < count else None
+        weight = max((table.pages if end is None else end) - first, 0) + PAGES_OF_A_QUERY
+        slices.append(
+            Slice(table.customer_id, first, end, contacts[number], contacts[number + 1], weight, table.filenode)
+        )
     return slices
 
 
@@ -62,10 +86,14 @@ def pack(slices: Iterable[Slice], partitions: int) -> list[list[Slice]]:
 
 
 def plan(
-    tables: Sequence[TableSize], partitions: int, *, sliceable: bool, pages_a_slice: int = PAGES_A_SLICE
+    tables: Sequence[TableSize], large: Sequence[LargeTable], partitions: int, *, pages_a_slice: int
 ) -> list[list[Slice]]:
-    """The packs of a read. A query that is not sliceable (an aggregate) takes each tenant as a whole."""
-    if sliceable:
-        return pack((one for table in tables for one in cut(table, pages_a_slice=pages_a_slice)), partitions)
-    whole = (Slice(table.customer_id, weight=max(table.pages, 0) + PAGES_OF_A_QUERY) for table in tables)
-    return pack(whole, partitions)
+    """The packs of a read. Those of `large` are cut, the others are taken as a whole."""
+    cut_up = {table.customer_id: table for table in large}
+    slices: list[Slice] = []
+    for table in tables:
+        if table.customer_id in cut_up:
+            slices += cut(cut_up[table.customer_id], pages_a_slice=pages_a_slice)
+        else:
+            slices.append(Slice(table.customer_id, weight=max(table.pages, 0) + PAGES_OF_A_QUERY))
+    return pack(slices, partitions)

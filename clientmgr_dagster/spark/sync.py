@@ -15,6 +15,7 @@ from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.tenant_metrics.sync import DIFFERENT, MISSING_IN_DYNAMODB, MISSING_IN_POSTGRES, Sampled, compare
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.dynamodb_source import DeviceScan, read_dynamodb
+from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
 NOT_CHECKED, CHECKED, FAILED = "not checked", "checked", "failed"
@@ -36,17 +37,34 @@ def is_wanted(settings: Settings) -> bool:
 
 
 def sync_results(
-    spark: SparkSession, database: Database, settings: Settings, customers: tuple[CustomerId, ...]
+    spark: SparkSession,
+    database: Database,
+    settings: Settings,
+    customers: tuple[CustomerId, ...],
+    *,
+    snapshot: Snapshot = WHOLE_TABLES,
 ) -> DataFrame:
     """A row for each customer. One that could not be read, here or there, has `failed` and says why."""
     size = settings.sync_sample_size
     request = Request(
-        customers, settings.spark_partitions, query="sync_sample", parameters={"size": size}, failures_as_rows=True
+        customers,
+        settings.spark_partitions,
+        query="sync_sample",
+        parameters={"size": size},
+        snapshot=snapshot,
+        failures_as_rows=True,
     )
     rows = read_tenants(spark, reading_conninfo(database, settings), request, _SAMPLE)
     here = rows.withColumn("items", F.lit(None).cast("bigint")).withColumn("is_postgres", F.lit(True))
     access = DynamoDbAccess.from_settings(settings, attempts=settings.sync_scan_attempts)
-    items = read_dynamodb(spark, access, DeviceScan(customers, settings.spark_partitions, size))
+    scan = DeviceScan(
+        customers,
+        settings.spark_partitions,
+        size,
+        share=settings.dynamodb_scan_share,
+        units=settings.dynamodb_scan_units,
+    )
+    items = read_dynamodb(spark, access, scan)
     both = here.unionByName(items.withColumn("is_postgres", F.lit(False)))
 
     def compare_tenant(found: pa.Table) -> pa.Table:

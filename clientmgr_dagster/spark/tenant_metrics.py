@@ -14,7 +14,9 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark import sync
 from clientmgr_dagster.spark.devices import reading_conninfo
+from clientmgr_dagster.spark.partial_counts import one_row_each
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, shared_snapshot
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
 STEP = "dashboard_tenant_metrics"
@@ -35,6 +37,7 @@ def tenant_counts(
     *,
     collected_at: datetime,
     orphaned_before: datetime | None,
+    snapshot: Snapshot = WHOLE_TABLES,
 ) -> DataFrame:
     """A row for each tenant; one that could not be read has only its `error`. None: nothing counts as an orphan."""
     before = "-infinity" if orphaned_before is None else orphaned_before.isoformat()
@@ -43,10 +46,12 @@ def tenant_counts(
         settings.spark_partitions,
         query="dashboard_metrics",
         parameters={"collected_at": collected_at.isoformat(), "orphaned_before": before},
+        snapshot=snapshot,
         failures_as_rows=True,
     )
     schema = f"customer_id bigint, {COUNTS}, error string"
-    return read_tenants(spark, reading_conninfo(database, settings), request, schema)
+    counts = read_tenants(spark, reading_conninfo(database, settings), request, schema)
+    return one_row_each(counts) if snapshot.tables else counts
 
 
 def metrics(counts: DataFrame, compared: DataFrame | None, *, collected_at: datetime, run_id: str) -> DataFrame:
@@ -83,19 +88,26 @@ def collect_metrics(
 
     `without_orphans` are tenants that have none, whatever their devices are like.
     """
-    compared = sync.sync_results(spark, database, settings, tuple(customers)) if sync.is_wanted(settings) else None
+    with shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
+        compared = (
+            sync.sync_results(spark, database, settings, tuple(customers), snapshot=snapshot)
+            if sync.is_wanted(settings)
+            else None
+        )
 
-    def count(group: Sequence[CustomerId], before: datetime | None) -> DataFrame:
-        return tenant_counts(spark, database, settings, group, collected_at=collected_at, orphaned_before=before)
+        def count(group: Sequence[CustomerId], before: datetime | None) -> DataFrame:
+            return tenant_counts(
+                spark, database, settings, group, collected_at=collected_at, orphaned_before=before, snapshot=snapshot
+            )
 
-    counts = count([customer for customer in customers if customer not in without_orphans], orphaned_before)
-    if without_orphans:
-        counts = counts.union(count([customer for customer in customers if customer in without_orphans], None))
-    write_results(
-        metrics(counts, compared, collected_at=collected_at, run_id=run_id),
-        database.conninfo(Role.WRITER),
-        ResultWrite("dashboard_tenant_metrics", run_id, STEP, tuple(customers)),
-    )
+        counts = count([customer for customer in customers if customer not in without_orphans], orphaned_before)
+        if without_orphans:
+            counts = counts.union(count([customer for customer in customers if customer in without_orphans], None))
+        write_results(
+            metrics(counts, compared, collected_at=collected_at, run_id=run_id),
+            database.conninfo(Role.WRITER),
+            ResultWrite("dashboard_tenant_metrics", run_id, STEP, tuple(customers)),
+        )
 
 
 def _fields(schema: str) -> list[tuple[str, str]]:

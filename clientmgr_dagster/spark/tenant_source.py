@@ -1,4 +1,4 @@
-"""Spark's data source for tenants: Arrow batches over COPY, several tenants and ranges of pages packed into a task.
+"""Spark's data source for tenants: Arrow batches over COPY, small tenants and slices of large ones packed into tasks.
 
 The work is sent to the data: filters, columns and whole queries run inside PostgreSQL, and only what they leave
 travels. Where PostgreSQL is and who we are there is in the class that is registered, pickled with it; an option of the
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import adbc_driver_manager
+import msgspec
 import psycopg
 import pyarrow as pa
 from adbc_driver_postgresql import dbapi
@@ -27,6 +28,7 @@ from clientmgr_dagster.spark import device_columns
 from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan
 from clientmgr_dagster.spark.registration import register_once
+from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, begin_at
 
 FORMAT = "clientmgr_tenants"
 LONGEST_ERROR = 500
@@ -49,6 +51,8 @@ class Request:
     query: str = ""
     """A query of `sql/tenant/queries/batch.sql`; empty: rows of `devices`."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    snapshot: Snapshot = WHOLE_TABLES
+    """Where one is held (`shared_snapshot`), large tables are cut: rows and queries alike come slice by slice."""
     failures_as_rows: bool = False
     """A tenant that can't be read is a row with its `error`, and the others go on; otherwise the read fails."""
 
@@ -58,6 +62,7 @@ class Request:
             "partitions": str(self.partitions),
             "query": self.query,
             "parameters": json.dumps(dict(self.parameters), default=str),
+            "snapshot": msgspec.json.encode(self.snapshot).decode(),
             "failures": "rows" if self.failures_as_rows else "fail",
         }
 
@@ -68,6 +73,7 @@ class Request:
             partitions=int(options["partitions"]),
             query=options["query"],
             parameters=json.loads(options["parameters"]),
+            snapshot=msgspec.json.decode(options["snapshot"], type=Snapshot),
             failures_as_rows=options["failures"] == "rows",
         )
 
@@ -106,7 +112,8 @@ class TenantReader(DataSourceReader):
         with connect_checked(self._conninfo) as connection:
             rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
         tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
-        packs = plan(tables, self._request.partitions, sliceable=not self._request.query)
+        snapshot = self._request.snapshot
+        packs = plan(tables, snapshot.tables, self._request.partitions, pages_a_slice=snapshot.pages_a_slice)
         # Spark wants at least one partition, also where there is no tenant.
         return [Pack(slices) for slices in packs] or [Pack([])]
 
@@ -125,6 +132,8 @@ class TenantReader(DataSourceReader):
                     yield _error_row(arrow_schema, one.customer_id, error)
 
     def _batches(self, connection: dbapi.Connection, one: Slice) -> Iterator[pa.RecordBatch]:
+        if not one.is_whole:
+            begin_at(connection, self._request.snapshot.id, one)
         with connection.cursor() as cursor:
             cursor.execute(self._sql(one))
             yield from cursor.fetch_record_batch()
@@ -133,11 +142,10 @@ class TenantReader(DataSourceReader):
     def _sql(self, one: Slice) -> str:
         names = self._schema.fieldNames()
         if self._request.query:
-            return _query(self._request, one.customer_id, names)
-        conditions = [*self._conditions, *_page_conditions(one)]
-        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+            return _query(self._request, one, names)
+        where = " AND ".join([*self._conditions, _in_pages(one)])
         columns = device_columns.select_list(names, one.customer_id)
-        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices AS d{where}"
+        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices AS d WHERE {where}"
 
 
 def tenant_source(conninfo: str) -> type[DataSource]:
@@ -160,8 +168,10 @@ def read_tenants(spark: SparkSession, conninfo: str, request: Request, schema: s
     return spark.read.format(FORMAT).schema(schema).options(**request.options()).load()
 
 
-def _query(request: Request, customer_id: CustomerId, names: Sequence[str]) -> str:
+def _query(request: Request, one: Slice, names: Sequence[str]) -> str:
+    customer_id = one.customer_id
     text = in_schema(device_queries("batch")[request.query], customer_id).rstrip(";")
+    text = text.replace("%(in_pages)s", _in_pages(one)).replace("%(in_contacts)s", _in_contacts(one))
     for name, value in {**request.parameters, "customer_id": customer_id}.items():
         text = text.replace(f"%({name})s", sql.Literal(value).as_string())
     columns = ", ".join(
@@ -173,13 +183,16 @@ def _query(request: Request, customer_id: CustomerId, names: Sequence[str]) -> s
     return f"SELECT {columns} FROM ({text}) AS q"
 
 
-def _page_conditions(one: Slice) -> list[str]:
+def _in_pages(one: Slice) -> str:
     if one.is_whole:
-        return []
-    conditions = [f"ctid >= '({one.first_page:d},0)'::tid"]
-    if one.end_page is not None:
-        conditions.append(f"ctid < '({one.end_page:d},0)'::tid")
-    return conditions
+        return "true"
+    first = f"ctid >= '({one.first_page:d},0)'::tid"
+    return first if one.end_page is None else f"{first} AND ctid < '({one.end_page:d},0)'::tid"
+
+
+def _in_contacts(one: Slice) -> str:
+    first = "true" if one.first_contact is None else f"contact_id >= {one.first_contact:d}"
+    return first if one.end_contact is None else f"{first} AND contact_id < {one.end_contact:d}"
 
 
 def _error_row(schema: pa.Schema, customer_id: CustomerId, error: Exception) -> pa.RecordBatch:

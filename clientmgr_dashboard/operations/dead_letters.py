@@ -6,9 +6,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 from psycopg import Connection
 
+from clientmgr.base.masking import masked, masked_text, masked_words, plain_text
 from clientmgr.broker import dead_letter_actions as actions
 from clientmgr.broker.dead_letters import DeadLetter, Selection, State, as_counted, counts, letters, summaries
-from clientmgr.devices.masking import masked, masked_text, masked_words, plain_text
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
 
+from clientmgr.base.masking import masked, masked_text
 from clientmgr.broker.error_topics import (
     ErrorMessage,
     drop_errors,
@@ -13,7 +14,6 @@ from clientmgr.broker.error_topics import (
     replay_errors,
     replay_targets,
 )
-from clientmgr.devices.masking import masked, masked_text
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (

@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TransientError
+from clientmgr.base.masking import masked
 from clientmgr.contracts.sending import SendingMessage
 from clientmgr.contracts.topics import DeviceMapperTopics
-from clientmgr.devices.masking import masked
 from clientmgr.sending.explanation import DeviceExplanation, explain
 from clientmgr.sending.mapping import OutMessage
 from clientmgr.sending.samples import LIFETIME_MS, sample_recipient

@@ -7,10 +7,10 @@ from typing import Any
 
 from clientmgr.base.customer_ids import quoted_schema
 from clientmgr.base.database import Database, Role
+from clientmgr.base.masking import masked
 from clientmgr.contracts.sending import decode_message
 from clientmgr.contracts.topics import DeviceMapperTopics
 from clientmgr.devices.legacy.items import device_of
-from clientmgr.devices.masking import masked
 from clientmgr.devices.repository import DeviceRepository
 from clientmgr.sending.mapping import Mapped, MessageMapper
 from tests.house.walking import APPLICATION, AT, CONTACT, CUSTOMER, HASHES, activated, arrive, event, tell

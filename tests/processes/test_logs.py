@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,49 @@ def test_what_postgresql_quotes_of_a_row_is_left_out(logged: Records) -> None:
     (record,) = logged()
     assert record["error.message"] == "duplicate key\nHINT:  none"
     assert "anna" not in json.dumps(record)
+
+
+TOKEN = "a-token-of-some-length-0123456789"
+
+
+@dataclass
+class Subscription:
+    endpoint: str
+
+
+class RefusedError(Exception):
+    pass
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_no_secret_is_in_any_line_and_ids_stay(log_format: str) -> None:
+    stream = logged_on(io.StringIO(), log_format=log_format)
+    ours, library = get_logger("clientmgr.test"), logging.getLogger("urllib3")
+    ours.info(f"sent push_token={TOKEN}")
+    ours.info("sent", push_token=TOKEN, request={"headers": [("Authorization", f"Bearer {TOKEN}")]})
+    ours.info("sent", subscription=Subscription(TOKEN), tokens=(TOKEN,), tries=3)
+    ours.bind(password=TOKEN).info("bound")
+    with structlog.contextvars.bound_contextvars(api_key=TOKEN):
+        ours.info("in its context")
+    library.warning("header %s", f"authorization: Bearer {TOKEN}")
+    library.warning("device %s", {"pushToken": TOKEN})
+    for log in (ours, library):
+        try:
+            try:
+                raise RefusedError(f"token={TOKEN} was refused")
+            except RefusedError as cause:
+                raise ValueError(f'{{"endpoint": "{TOKEN}"}}') from cause
+        except ValueError as error:
+            log.exception("failed: %s", error)
+            log.warning("failed", exc_info=error)
+    ours.error("failed", error=RefusedError(f"secret={TOKEN}"), stack_info=True)
+    ours.info("found", event_id="0123456789abcdef" * 4, client_id="cAb3kf0xQ0-9Zk2hZ7pX1a", customer_id=1001)
+    text = stream.getvalue()
+    assert TOKEN not in text
+    assert text.count("RefusedError") >= 5
+    assert "test_logs.py" in text
+    assert "0123456789abcdef" * 4 in text
+    assert "cAb3kf0xQ0-9Zk2hZ7pX1a" in text
 
 
 def test_a_library_s_record_looks_the_same(logged: Records) -> None:

@@ -42,9 +42,10 @@ def collect(instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
 
 
 def test_collects_what_sql_counts_records_who_failed_and_keeps_history(
-    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tenants.make_all(huge=1500)
+    monkeypatch.setenv("SPARK_SLICE_MB", "1")  # the huge tenant is read in slices
+    tenants.make_all(huge=6000)
 
     result = collect(instance)
 
@@ -65,7 +66,7 @@ def test_collects_what_sql_counts_records_who_failed_and_keeps_history(
     assert 'relation "tenant_14.devices" does not exist' in failure
     metadata = result.asset_materializations_for_node("dashboard_tenant_metrics")[0].metadata
     assert (metadata["dagster/row_count"].value, metadata["failed"].value) == (4, 1)
-    assert "| 12 | `████████████████████████` | 1,500 |" in str(metadata["largest"].value)
+    assert "| 12 | `████████████████████████` | 6,000 |" in str(metadata["largest"].value)
     assert tenants.query("SELECT count(*) FROM clientmgr.dashboard_tenant_metrics_history") == [(4,)]
     assert tenants.query("SELECT customer_id FROM clientmgr.dashboard_never_written") == [(EMPTY,)]
     assert tenants.query("SELECT customer_id FROM clientmgr.dashboard_failed_tenants") == [(BROKEN,)]

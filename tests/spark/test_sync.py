@@ -156,7 +156,7 @@ class Tiring(MoodyDynamoDb):
         return super().answer(body, headers) if self._answers_left >= 0 else (400, THROTTLED)
 
 
-@pytest.mark.parametrize(("answers", "why"), [(0, "slow down"), (2, "slow down"), (None, "onnect")])
+@pytest.mark.parametrize(("answers", "why"), [(0, "slow down"), (3, "slow down"), (None, "onnect")])
 def test_a_store_that_is_down_or_throttles_costs_the_comparison_and_nothing_else(
     spark: SparkSession,
     tenants: Tenants,

@@ -6,14 +6,12 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
-from clientmgr_dagster.spark import packing
 from clientmgr_dagster.spark.devices import read_devices, reading_conninfo
-from clientmgr_dagster.spark.tenant_source import Request, TenantReader, read_tenants
+from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 
@@ -76,23 +74,6 @@ def test_what_postgresql_orders_otherwise_is_left_to_spark(
     found = devices.filter((F.col("client_id") > "c2") & F.col("client_id").like("c_%5")).collect()
 
     assert {row.client_id for row in found} == {"c25"}
-
-
-def test_a_huge_table_is_read_in_ranges_of_its_pages(database: Database, settings: Settings, tenants: Tenants) -> None:
-    tenants.activate(HUGE)
-    tenants.add_devices(HUGE, 3000)
-    tenants.query('ANALYZE "tenant_12".devices')
-    tenants.add_devices(HUGE, 500, first=5000)  # since it was last measured
-    schema = StructType([StructField("customer_id", LongType()), StructField("client_id", StringType())])
-    reader = TenantReader(reading_conninfo(database, settings), Request((HUGE,), 3), schema)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(packing.cut, "__kwdefaults__", {"pages_a_slice": 10})
-        patch.setattr(packing.plan, "__kwdefaults__", {"pages_a_slice": 10})
-        packs = reader.partitions()
-
-    assert len(packs) == 3
-    clients = [client for pack in packs for batch in reader.read(pack) for client in batch["client_id"].to_pylist()]
-    assert len(clients) == len(set(clients)) == 3500
 
 
 def test_a_tenant_that_can_not_be_read_is_a_row_and_the_others_go_on(

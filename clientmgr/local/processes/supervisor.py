@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from clientmgr.base.backoff import backoff_s
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger, write_line
+from clientmgr.base.masking import masked_words
 from clientmgr.local.children.guarded import GuardedProcess
 
 log = get_logger(__name__)
@@ -107,7 +108,8 @@ def forward_line(name: str, line: str) -> None:
 
 def forward_console_line(name: str, line: str) -> None:
     """A line of a program of ours that logs for people, as we do: it needs no more than to say whose it is."""
-    write_line(f"{line} process={name}")
+    # Its records are masked; what it wrote before it could log, or as it died, is not.
+    write_line(f"{masked_words(line)} process={name}")
 
 
 def forward_record_or_console_line(name: str, line: str) -> None:

@@ -45,7 +45,10 @@ class DynamoDbStandIn(StandIn):
         """Made once: that takes longer than most of what is asked of it."""
         return _client_of(self.url)
 
-    def create_devices_table(self, table: str) -> None:
+    def create_devices_table(self, table: str, *, read_units: int = 0) -> None:
+        """Without `read_units` it is on demand."""
+        throughput = {"ReadCapacityUnits": read_units, "WriteCapacityUnits": 1000}
+        billing = {"ProvisionedThroughput": throughput} if read_units else {"BillingMode": "PAY_PER_REQUEST"}
         self.client().create_table(
             TableName=table,
             KeySchema=[
@@ -56,7 +59,7 @@ class DynamoDbStandIn(StandIn):
                 {"AttributeName": "contactKey", "AttributeType": "S"},
                 {"AttributeName": "deviceKey", "AttributeType": "S"},
             ],
-            BillingMode="PAY_PER_REQUEST",
+            **billing,
         )
 
     def put(self, table: str, items: list[dict[str, Any]]) -> None:

@@ -1,5 +1,8 @@
 -- What batch work asks of a tenant as a whole. Sent to the data by Spark's tasks (clientmgr_dagster/spark/tenant_source.py);
 -- only the answers travel. :info_pairs and :silent_since are stated in clientmgr/devices/queries.py.
+-- A large tenant is asked slice by slice, at one moment: in_pages is a range of the table's pages, in_contacts a range of
+-- contacts that no other slice has; both are true where it is asked as a whole. What is asked must add up: sums and
+-- maxima over pages, distinct contacts over contacts, samples as the smallest of the smallest.
 
 -- name: dashboard_metrics
 -- The table is read once, grouped; what is asked for besides comes from the groups and from the index on contacts.
@@ -19,6 +22,7 @@ WITH grouped AS MATERIALIZED (
         count(*) FILTER (WHERE created_at > %(collected_at)s::timestamptz - interval '7 days') AS created_7d,
         max(updated_at) AS last_write_at
     FROM :"schema".devices AS d
+    WHERE %(in_pages)s
     GROUP BY 1, 2
 )
 
@@ -38,7 +42,8 @@ SELECT
     coalesce(sum(tokens_invalid), 0)::bigint AS tokens_invalid,
     coalesce(sum(tokens_superseded), 0)::bigint AS tokens_superseded,
     (
-        SELECT count(*) FROM (SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL) AS c
+        SELECT count(*)
+        FROM (SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL AND %(in_contacts)s) AS c
     ) AS contacts,
     coalesce(sum(linked_devices), 0)::bigint AS linked_devices,
     coalesce(sum(devices - linked_devices), 0)::bigint AS without_contact,
@@ -74,7 +79,7 @@ FROM (
             16
         ) COLLATE "C" AS sample_hash
     FROM :"schema".devices AS c
-    WHERE c.contact_id IS NOT NULL
+    WHERE c.contact_id IS NOT NULL AND %(in_pages)s
     ORDER BY sample_hash, c.application_code, c.client_id
     LIMIT %(size)s
 ) AS chosen
@@ -82,4 +87,4 @@ JOIN :"schema".devices AS d USING (application_code, client_id);
 
 -- name: linked_contacts
 -- The contacts that have devices, each once: from the index on contacts, without the table.
-SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL;
+SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL AND %(in_contacts)s;

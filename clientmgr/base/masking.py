@@ -1,4 +1,4 @@
-"""Hides what would let somebody else push to a device or sign in, wherever it stands: in a field, a message, an error.
+"""Hides what would let somebody else push to a device or sign in: in a field, a message, an error, a line of the log.
 
 The one rule. A secret is known by the likely name of its member, in any spelling, or by its looks. Ids that operators
 need (events, clients, contacts, customers, messages) look like none, and stay. Pure.
@@ -6,13 +6,11 @@ need (events, clients, contacts, customers, messages) look like none, and stay. 
 
 import functools
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 from typing import Any, Final
 
 import msgspec
-
-from clientmgr.contracts.device_fields import FIELDS, Kind
-from clientmgr.contracts.providers import PROVIDERS
 
 
 def _plain(name: str) -> str:
@@ -22,18 +20,13 @@ def _plain(name: str) -> str:
 
 SHORTEST_WITH_SECRET: Final = 6
 _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
-_OUR_NAMES: Final = frozenset(
-    _plain(name)
-    for name in (
-        *(field.json_name for field in FIELDS if field.masked and field.kind is Kind.TEXT),
-        *(member for provider in PROVIDERS for member in provider.address_members),
-    )
-)
 _LIKELY: Final = re.compile(
     r"(?:tokens?|tokenvalue|secrets?|secretkey|passwords?|passwordhash|passwd|passphrase|authorization|apikeys?"
     r"|privatekey|credentials?|cookies?|registrationids?|fid|p256dh|endpoint|bearer|sessionkey|hashkey|accesskey)$"
     r"|^(?:auth|pwd)$|^(?:apns|fcm|hms)(?:device)?(?:id|key)?$"
 )
+_NAMED: Final[set[str]] = set()
+"""What the contracts call a secret, likely name or not. They stand above, so they say it themselves."""
 _IDS: Final = frozenset(
     _plain(name)
     for name in (
@@ -60,7 +53,9 @@ _LOOKS: Final = re.compile(
     re.DOTALL,
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
+_URL_PASSWORD: Final = re.compile(r"""(?<=://)([^\s/:@"']{0,100}:)[^\s/@"']{1,200}(?=@)""")
 _MEMBER: Final = re.compile(r"""(?<![\w.-])(\\*["'`]?)([A-Za-z][\w.-]{1,60})\1\s*(?:=>|[:=])\s*""")
+_PLACES: Final = re.compile(r"""^(\s*File "[^"\n]+", line \d+.*)$""", re.MULTILINE)
 _QUOTE: Final = re.compile(r"""\\*["'`]""")
 _BARE: Final = re.compile(r"""[^\s"'`,;&{}\[\]()<>\\]+""")
 _TEXTS: Final = re.compile(r"""(\\*["'`])([^"'`\\]+)""")
@@ -74,7 +69,13 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 def is_secret_name(name: str) -> bool:
     """Whether a member of that name likely holds a secret."""
     plain = _plain(name)
-    return plain in _OUR_NAMES or _LIKELY.search(plain) is not None
+    return plain in _NAMED or _LIKELY.search(plain) is not None
+
+
+def name_secrets(names: Iterable[str]) -> None:
+    """Members of these names hold secrets from now on, in all processes that import who says so."""
+    _NAMED.update(map(_plain, names))
+    is_secret_name.cache_clear()
 
 
 def mask(secret: str | None) -> str | None:
@@ -84,17 +85,22 @@ def mask(secret: str | None) -> str | None:
     return f"{secret[:6]}…{secret[-4:]}"
 
 
-def masked(document: Any, *, secret: bool = False) -> Any:
-    """The document with the secrets in it masked, however deep they stand."""
+def masked(document: Any, *, secret: bool = False, whatever: bool = False) -> Any:
+    """The document with the secrets in it masked, however deep they stand.
+
+    It is what JSON can hold. `whatever`: it may hold other things too, and they are shown as texts, by their `repr`.
+    """
     if isinstance(document, dict):
         return {
             key: value
             if isinstance(value, str) and not secret and _is_id(str(key))
-            else masked(value, secret=secret or is_secret_name(str(key)))
+            else masked(value, secret=secret or is_secret_name(str(key)), whatever=whatever)
             for key, value in document.items()
         }
-    if isinstance(document, list):
-        return [masked(value, secret=secret) for value in document]
+    if isinstance(document, list) or (whatever and isinstance(document, (tuple, set, frozenset))):
+        return [masked(value, secret=secret, whatever=whatever) for value in document]
+    if whatever and not isinstance(document, (str, bool, int, float, type(None))):
+        document = repr(document)
     if isinstance(document, str):
         return mask(document) if secret else masked_words(document)
     return document
@@ -105,6 +111,8 @@ def masked_words(text: str) -> str:
     if len(text) < SHORTEST_WITH_SECRET:
         return text
     text = _BEARER.sub(lambda found: f"{found[1]} {mask(found[2])}", text)
+    if "://" in text:
+        text = _URL_PASSWORD.sub(r"\1…", text)
     pieces: list[str] = []
     done = 0
     for member in _MEMBER.finditer(text):
@@ -116,6 +124,11 @@ def masked_words(text: str) -> str:
         pieces += [_without_looks(text[done : member.end()]), text[member.end() : end] if is_id else value]
         done = end
     return "".join([*pieces, _without_looks(text[done:])])
+
+
+def masked_traceback(text: str) -> str:
+    """A traceback without the secrets that its errors and lines quote. Where each line stands is left as it is."""
+    return "".join(piece if number % 2 else masked_words(piece) for number, piece in enumerate(_PLACES.split(text)))
 
 
 def _value(text: str, start: int) -> tuple[str, int]:

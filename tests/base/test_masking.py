@@ -5,7 +5,18 @@ import time
 
 import pytest
 
-from clientmgr.devices.masking import mask, masked, masked_data, masked_text, masked_words, plain_text
+from clientmgr.base.masking import (
+    is_secret_name,
+    mask,
+    masked,
+    masked_data,
+    masked_text,
+    masked_traceback,
+    masked_words,
+    plain_text,
+)
+from clientmgr.contracts.device_fields import FIELDS, Kind
+from clientmgr.contracts.providers import PROVIDERS
 
 TOKEN = "a-token-of-some-length-0123456789"
 
@@ -91,6 +102,28 @@ def test_a_secret_is_known_by_its_looks_wherever_it_stands(secret: str) -> None:
     for text in (secret, f"could not push to {secret}: gone", f"<{secret}>", json.dumps({"note": f"see {secret}"})):
         assert secret not in masked_words(text), text
     assert secret not in json.dumps(masked({"note": [secret]}))
+
+
+def test_every_secret_that_our_contracts_name_is_known_by_its_name() -> None:
+    """The rule stands below the contracts, so it can't ask them."""
+    fields = [field for field in FIELDS if field.masked]
+    members = [member for provider in PROVIDERS for member in provider.address_members]
+    members += [field.json_name for field in fields if field.kind is Kind.TEXT]
+    members += [path.rpartition(",")[2] for field in fields for path in field.exported_members or ()]
+    assert [name for name in members if not is_secret_name(name)] == []
+    assert {"pushToken", "endpoint", "auth", "deviceToken"} <= set(members)
+
+
+def test_a_password_in_an_address_is_masked() -> None:
+    text = "no answer from postgresql://writer:hunter2@db.example:5432/main?sslmode=require (1 of 3)"
+    assert masked_words(text) == text.replace("hunter2", "…")
+
+
+def test_places_in_a_traceback_stay_and_secrets_in_it_do_not() -> None:
+    place = f'  File "/srv/{"Long3Name" * 12}/writer.py", line 5, in store'
+    shown = masked_traceback(f"Traceback:\n{place}\n    store(token='{TOKEN}')\nValueError: {PEM} {APNS}")
+    assert place in shown
+    assert not [secret for secret in (TOKEN, PEM, APNS) if secret in shown], shown
 
 
 def test_credentials_in_a_header_are_masked() -> None:
