@@ -20,9 +20,6 @@ from clientmgr_dagster.runs.worker import RunLock, this_worker
 
 log = get_logger(__name__)
 
-STOP_WITHIN_S = 20.0
-"""From the interrupt to the end of the process. A batch takes a second. If not, its transaction is rolled back."""
-
 ENDED = {DagsterEventType.RUN_CANCELING, DagsterEventType.RUN_CANCELED, DagsterEventType.RUN_FAILURE}
 
 
@@ -36,7 +33,13 @@ def watched(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
         if run is not None:
             instance.report_run_canceling(run, "The run was ended before it began.")
         raise DagsterExecutionInterruptedError("the run was ended before it began")
-    watch = RunWatch(instance, run_id, look_every_s=instance.cancellation_thread_poll_interval_seconds)
+    watch = RunWatch(
+        instance,
+        run_id,
+        look_every_s=instance.cancellation_thread_poll_interval_seconds,
+        # Well before monitoring writes down that the run has ended, it has. A batch takes a second.
+        stop_within_s=instance.run_monitoring_cancel_timeout_seconds / 3,
+    )
     watch.start()
     try:
         yield
@@ -47,9 +50,7 @@ def watched(instance: dg.DagsterInstance, run_id: str) -> Iterator[None]:
 class RunWatch:
     """A thread of a run's process."""
 
-    def __init__(
-        self, instance: dg.DagsterInstance, run_id: str, *, look_every_s: float, stop_within_s: float = STOP_WITHIN_S
-    ) -> None:
+    def __init__(self, instance: dg.DagsterInstance, run_id: str, *, look_every_s: float, stop_within_s: float) -> None:
         self._instance = instance
         self._run_id = run_id
         self._look_every_s = look_every_s
