@@ -14,6 +14,7 @@ import dagster as dg
 from clientmgr_dagster import defs as our_defs
 from clientmgr_dagster.policies import FRESHNESS
 from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.runs.executor import watched_executor
 from clientmgr_dagster.spark.session import SparkResource
 
 
@@ -22,7 +23,7 @@ def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:
     shared = dg.Definitions(
         resources={"tenants": TenantsResource(), "spark": SparkResource(), **resources},
         # A process per step would be a JVM per step.
-        executor=dg.in_process_executor,
+        executor=watched_executor,
     )
     with warnings.catch_warnings():
         # Dagster calls its loader and its mapping previews. Its version is pinned, and a test knows what to find.

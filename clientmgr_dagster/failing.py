@@ -1,15 +1,36 @@
-"""How errors reach Dagster: a step is tried again only where that can help, and a run names the tenants that failed."""
+"""How errors and stops reach Dagster: a step is tried again only where that can help, and a stopped run stays stopped.
+
+A run names the tenants that failed. That no step is tried again after an interrupt is the retry policy's rule
+(`policies.RetryUnlessInterrupted`).
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
+from dagster._core.errors import DagsterExecutionInterruptedError  # what a step raises that is terminated
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import is_permanent
+from clientmgr.base.stopping import StillWanted, StoppedError
 from clientmgr_dagster.chunks import still_active
 from clientmgr_dagster.metadata import failure_table
 from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.runs.wanted import run_is_wanted
+
+
+@contextmanager
+def stoppable(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> Iterator[StillWanted]:
+    """For work that destroys: yields what it asks before each batch. Work that stopped is an interrupted step."""
+
+    def still_wanted() -> bool:
+        return run_is_wanted(context.instance, context.run.run_id)
+
+    try:
+        yield still_wanted
+    except StoppedError as stop:
+        context.log.warning(str(stop))
+        raise DagsterExecutionInterruptedError(str(stop)) from stop
 
 
 @contextmanager
@@ -17,6 +38,8 @@ def permanent_errors_are_final() -> Iterator[None]:
     """An error that no retry can mend fails the step at once, whatever its retry policy."""
     try:
         yield
+    except StoppedError:
+        raise
     except Exception as error:
         if is_permanent(error):
             raise dg.Failure(str(error), allow_retries=False) from error

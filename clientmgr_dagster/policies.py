@@ -3,6 +3,7 @@
 `PER_TENANT` is what every asset with a partition per tenant is declared with: `@dg.asset(**PER_TENANT, …)`.
 """
 
+import sys
 import warnings
 from datetime import timedelta
 from typing import Final, TypedDict
@@ -15,8 +16,26 @@ from clientmgr_dagster.partitions import tenants_partitions
 # Backfill and freshness policies have been in beta for years. Dagster's version is pinned: no warning at each start.
 warnings.filterwarnings("ignore", category=dg.BetaWarning)
 
+
+class RetryUnlessInterrupted(dg.RetryPolicy):
+    """A retry policy for which an interrupt is final.
+
+    Dagster asks the policy of a step that was interrupted too, and would start the step again: who terminated the run
+    would see its work done all the same. It asks for the delay first, while it handles the interrupt, so that is where
+    the interrupt goes on its way. The run is then CANCELED, or a FAILURE if nobody asked for its end.
+    """
+
+    def calculate_delay(self, attempt_num: int) -> float:
+        interrupt = sys.exc_info()[1]
+        if interrupt is not None and not isinstance(interrupt, Exception):
+            raise interrupt
+        return super().calculate_delay(attempt_num)
+
+
 # Jitter: runs that failed together, because a server was away, do not come back together.
-RETRY_POLICY: Final = dg.RetryPolicy(max_retries=3, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL)
+RETRY_POLICY: Final = RetryUnlessInterrupted(
+    max_retries=3, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
+)
 
 TENANTS_PER_RUN: Final = 500
 """A chunk of tenants is one run and one Spark job. A single run over thousands of partitions hits the start timeout."""

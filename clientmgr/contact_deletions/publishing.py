@@ -19,6 +19,7 @@ from clientmgr.base.arrays import bigint_array
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.stopping import StillWanted, always_wanted, ensure_wanted
 from clientmgr.broker.interface import Broker, Message
 from clientmgr.contracts.topics import CONTACT_DELETION
 
@@ -55,14 +56,22 @@ async def publish_deletions(
     overlap: timedelta,
     batch_size: int = MESSAGES_A_TRANSACTION,
     on_progress: Callable[[Published], None] = lambda _: None,
+    still_wanted: StillWanted = always_wanted,
 ) -> dict[CustomerId, int]:
-    """Publish the deletions of these customers that are not yet published. Returns how many, by customer."""
+    """Publish the deletions of these customers that are not yet published. Returns how many, by customer.
+
+    Stopped, it raises before the next batch. What it published by then is published, and the watermark is there.
+    """
     published: dict[CustomerId, int] = {}
     await broker.ensure_topic(CONTACT_DELETION)
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         waiting = await connection.execute(_QUERIES["unpublished"], {"customers": list(customers)})
         for customer_id, _ in await waiting.fetchall():
-            while count := await _publish_batch(broker, connection, customer_id, batch_size):
+            while True:
+                ensure_wanted(still_wanted, f"{sum(published.values())} deletions are published")
+                count = await _publish_batch(broker, connection, customer_id, batch_size)
+                if not count:
+                    break
                 published[customer_id] = published.get(customer_id, 0) + count
                 on_progress(Published(customer_id, published[customer_id]))
             behind = {"customer_id": customer_id, "overlap_seconds": overlap.total_seconds()}

@@ -15,6 +15,7 @@ from psycopg import AsyncConnection, Connection
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.stopping import StillWanted, always_wanted, ensure_wanted
 from clientmgr.broker.interface import Broker
 from clientmgr.contact_deletions.publishing import MESSAGES_A_TRANSACTION, deletion_message
 from clientmgr.contracts.topics import CONTACT_DELETION
@@ -75,10 +76,12 @@ async def publish_unerased(
     *,
     run_id: str,
     batch_size: int = MESSAGES_A_TRANSACTION,
+    still_wanted: StillWanted = always_wanted,
 ) -> Publishing:
     """Publish what was found. A row goes in the transaction that publishes it; a customer that fails costs only itself.
 
-    The watermark stays: there may be deletions behind these that the hourly fetch has yet to come to.
+    The watermark stays: there may be deletions behind these that the hourly fetch has yet to come to. Stopped, it
+    raises before the next batch.
     """
     done = Publishing()
     await broker.ensure_topic(CONTACT_DELETION)
@@ -86,7 +89,11 @@ async def publish_unerased(
         waiting = await connection.execute(_QUERIES["customers_with_unerased"], {"customers": list(customers)})
         for (customer_id,) in await waiting.fetchall():
             try:
-                while count := await _publish_batch(broker, connection, customer_id, run_id, batch_size):
+                while True:
+                    ensure_wanted(still_wanted, f"{sum(done.published.values())} deletions are published")
+                    count = await _publish_batch(broker, connection, customer_id, run_id, batch_size)
+                    if not count:
+                        break
                     done.published[customer_id] = done.published.get(customer_id, 0) + count
             except psycopg.Error as error:
                 if connection.broken:

@@ -1,6 +1,6 @@
 """Deletes orphans in bounded batches. Each device is checked again, each batch audited; a failing tenant is retried."""
 
-import time
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -19,6 +19,7 @@ from clientmgr.base.errors import ClientManagerError, is_permanent
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.stopping import StillWanted, always_wanted
 from clientmgr.devices.queries import device_queries
 from clientmgr.orphans.left_out import why_left_out
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
@@ -47,10 +48,20 @@ class OrphanResult:
 
 
 class OrphanDeletion:
-    """One run over some tenants. Killed and started again, it continues where it was."""
+    """One run over some tenants. Killed and started again, it continues where it was.
+
+    Stopped, it ends before the next batch: `still_wanted` is asked before each.
+    """
 
     def __init__(
-        self, database: Database, settings: Settings, policy: OrphanPolicy, *, run_id: str, actor: str
+        self,
+        database: Database,
+        settings: Settings,
+        policy: OrphanPolicy,
+        *,
+        run_id: str,
+        actor: str,
+        still_wanted: StillWanted = always_wanted,
     ) -> None:
         self._database = database
         self._policy = policy
@@ -59,11 +70,16 @@ class OrphanDeletion:
         self._audit = AuditLogger.from_settings(settings)
         self._connections = settings.tenant_connections
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
+        self._still_wanted = still_wanted
+        self._interrupted = threading.Event()
 
     def run(
         self, customers: Iterable[CustomerId], *, on_result: Callable[[OrphanResult], None] = lambda _: None
     ) -> list[OrphanResult]:
-        """Delete what may be deleted. A tenant that fails is a result like any other."""
+        """Delete what may be deleted. A tenant that fails is a result like any other, and so is one that was stopped.
+
+        An interrupt, or whatever else ends this early, stops all tenants before their next batch.
+        """
         wanted = sorted(set(customers))
         workers = min(self._connections, len(wanted))
         if not workers:
@@ -81,9 +97,14 @@ class OrphanDeletion:
                 return result
 
             results = []
-            for result in executor.map(work, wanted):
-                on_result(result)
-                results.append(result)
+            try:
+                for result in executor.map(work, wanted):
+                    on_result(result)
+                    results.append(result)
+            except BaseException:
+                # Leaving the executor waits for its threads: without this they would go on to the last tenant.
+                self._interrupted.set()
+                raise
         return results
 
     def _one_tenant(self, pool: ConnectionPool[Connection[Any]], customer_id: CustomerId) -> OrphanResult:
@@ -102,14 +123,14 @@ class OrphanDeletion:
                 if is_permanent(error) or attempt == self._policy.attempts:
                     log.warning("orphans not deleted", customer_id=customer_id, attempts=attempt, error=total.error)
                     return total
-                time.sleep(self._policy.retry_pause_s * attempt)
+                self._interrupted.wait(self._policy.retry_pause_s * attempt)
             else:
                 return _added(total, progress, outcome, attempt, None)
         return total
 
     def _attempt(self, connection: Connection[Any], customer_id: CustomerId, progress: "_Progress") -> Outcome:
         policy = self._policy
-        if left_out := why_left_out(connection, policy, customer_id):
+        if left_out := Outcome.STOPPED if self._is_stopped() else why_left_out(connection, policy, customer_id):
             return left_out
         tenant = find_tenant(connection, customer_id)
         ensure_usable(customer_id, None if tenant is None else tenant.status)
@@ -130,8 +151,14 @@ class OrphanDeletion:
             return Outcome.DRY_RUN
         outcome = None
         while outcome is None:
-            outcome = self._delete_batch(connection, customer_id, queries, orphaned_before, progress)
+            if self._is_stopped():
+                outcome = Outcome.STOPPED
+            else:
+                outcome = self._delete_batch(connection, customer_id, queries, orphaned_before, progress)
         return outcome
+
+    def _is_stopped(self) -> bool:
+        return self._interrupted.is_set() or not self._still_wanted()
 
     def _delete_batch(
         self,
@@ -168,7 +195,15 @@ class OrphanDeletion:
         }
         return AuditEntry(customer_id, self._actor, ACTION, "deleted", rows_affected=deleted, details=details)
 
+    def _stop_entry(self, result: OrphanResult) -> AuditEntry:
+        """What was deleted is in the entries of its batches. This one says that there are no more, and what is left."""
+        left = result.candidates - result.deleted - result.spared
+        details: dict[str, str | int] = {"run_id": self._run_id, "deleted_before": result.deleted, "left": left}
+        return AuditEntry(result.customer_id, self._actor, ACTION, "stopped", rows_affected=0, details=details)
+
     def _record(self, connection: Connection[Any], result: OrphanResult) -> None:
+        if result.outcome is Outcome.STOPPED and result.candidates:
+            self._audit.append(connection, [self._stop_entry(result)])
         connection.execute(
             _QUERIES["record_result"],
             {

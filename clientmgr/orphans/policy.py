@@ -21,6 +21,8 @@ class Outcome(enum.StrEnum):
     NOT_SEARCHED = "not searched"
     """Nobody has looked for its orphans yet."""
     FAILED = "failed"
+    STOPPED = "stopped"
+    """Somebody stopped the run. What was deleted by then is audited, the rest was left alone."""
 
 
 @dataclass(frozen=True, slots=True)

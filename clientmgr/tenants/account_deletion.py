@@ -18,6 +18,7 @@ from clientmgr.base.errors import TransientError
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.stopping import StillWanted, StoppedError, ensure_wanted
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants import customer_data
 from clientmgr.tenants.cache_invalidation import CacheInvalidator
@@ -63,10 +64,16 @@ class AccountDeletion:
         self._cache_invalidator = cache_invalidator
         self._connect = connect
 
-    def run(self, request: TenantRequest, *, on_step: OnStep, release: Release) -> TenantResult:
-        """Delete, or continue a deletion. An absent customer is a result too, and so is a newer request to keep it."""
+    def run(
+        self, request: TenantRequest, *, on_step: OnStep, release: Release, still_wanted: StillWanted
+    ) -> TenantResult:
+        """Delete, or continue a deletion. An absent customer is a result too, and so is a newer request to keep it.
+
+        Stopped, it raises before the next step that destroys something. The request stands, see `note_deletions`.
+        """
         customer = request.customer_id
         with self._connect() as connection:
+            ensure_wanted(still_wanted, "the deletion had not begun")
             if not self._intend(connection, request):
                 return TenantResult(customer, Change.SUPERSEDED)
             on_step(Step.INTENDED)
@@ -74,11 +81,13 @@ class AccountDeletion:
             self._cache_invalidator.invalidate()
             on_step(Step.CACHES_INVALIDATED)
             try:
+                ensure_wanted(still_wanted, "the intent is recorded, nothing is dropped")
                 with connection.transaction():
                     result = self._drop(connection, request)
                 if result.change is Change.SUPERSEDED:
                     return result
                 on_step(Step.DROPPED)
+                ensure_wanted(still_wanted, "the schema and all rows are gone, cached data is not")
                 # After the rows: from now on nobody finds anything to fill a cache with.
                 customer_data.remove_cached(self._settings, customer)
                 on_step(Step.UNCACHED)
@@ -88,8 +97,11 @@ class AccountDeletion:
                     connection.execute(_QUERIES["set_deleted"], {"customer_id": customer})
                     self._record(connection, request, "completed")
                 on_step(Step.COMPLETED)
+            except StoppedError as stop:
+                self._record_end(connection, request, "stopped", str(stop))
+                raise
             except (psycopg.Error, TransientError) as error:
-                self._record_failure(connection, request, error)
+                self._record_end(connection, request, "failed", explain(error))
                 return TenantResult(customer, Change.FAILED, error=explain(error))
         return result
 
@@ -138,16 +150,16 @@ class AccountDeletion:
         )
         self._audit.append(connection, [entry])
 
-    def _record_failure(self, connection: Connection[Any], request: TenantRequest, error: Exception) -> None:
+    def _record_end(self, connection: Connection[Any], request: TenantRequest, outcome: str, why: str) -> None:
         """The tenant stays `deleting`. The next request continues where this one ended."""
         own = self._connect if connection.broken else lambda: contextlib.nullcontext(connection)
         try:
             with own() as working, working.transaction():
-                self._record(working, request, "failed", error=explain(error))
+                self._record(working, request, outcome, error=why)
         except psycopg.Error as unrecorded:
             # The caller needs the failure itself, not this one.
             reason = explain(unrecorded)
-            log.error("a failed deletion is not in the audit log", customer_id=request.customer_id, error=reason)
+            log.error("an unfinished deletion is not in the audit log", customer_id=request.customer_id, error=reason)
 
 
 def drop_schema(connection: Connection[Any], customer_id: CustomerId) -> int | None:

@@ -19,6 +19,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.base.stopping import StillWanted, StoppedError, always_wanted, ensure_wanted
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants import customer_data
 from clientmgr.tenants.account_deletion import Release, drop_schema
@@ -86,6 +87,7 @@ class Reconciler:
         actor: str,
         manager: TenantSchemaManager | None = None,
         release: Release = lambda _: None,
+        still_wanted: StillWanted = always_wanted,
     ) -> None:
         self._database = database
         self._actor = actor
@@ -93,13 +95,19 @@ class Reconciler:
         self._manager = manager or TenantSchemaManager(database, settings)
         self._audit = AuditLogger.from_settings(settings)
         self._release = release
+        self._still_wanted = still_wanted
 
     def find(self) -> list[Drift]:
         with self._database.connect(Role.DDL) as connection:
             return find_drift(connection, grace_s=self._grace_s)
 
     def repair(self, drifts: Sequence[Drift]) -> list[Repair]:
-        return [self._attempt(drift) for drift in drifts]
+        """Stopped, it raises before the next repair."""
+        repairs: list[Repair] = []
+        for drift in drifts:
+            ensure_wanted(self._still_wanted, f"{len(repairs)} of {len(drifts)} repairs are done")
+            repairs.append(self._attempt(drift))
+        return repairs
 
     def _attempt(self, drift: Drift) -> Repair:
         ways: dict[str, Callable[[Drift], Repair]] = {
@@ -111,6 +119,8 @@ class Reconciler:
         }
         try:
             return ways.get(drift.kind, self._delete)(drift)
+        except StoppedError:
+            raise
         except (psycopg.Error, ClientManagerError) as error:
             return Repair(drift, False, explain(error))
 
@@ -126,7 +136,9 @@ class Reconciler:
         return _repair(drift, [self._manager.restore_missing_schema(drift.customer_id, actor=self._actor)])
 
     def _delete(self, drift: Drift) -> Repair:
-        return _repair(drift, [self._manager.delete_as_asked(self._request(drift), release=self._release)])
+        request, still_wanted = self._request(drift), self._still_wanted
+        done = self._manager.delete_as_asked(request, release=self._release, still_wanted=still_wanted)
+        return _repair(drift, [done])
 
     def _request(self, drift: Drift) -> TenantRequest:
         """As old as the request that it repeats: whatever was requested since then counts more."""

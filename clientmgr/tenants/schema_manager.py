@@ -20,6 +20,7 @@ from clientmgr.base.migrations import pending
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import Migration, named_queries, read_migrations, sql_root
+from clientmgr.base.stopping import StillWanted, always_wanted
 from clientmgr.broker.waiting_messages import make_due
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
@@ -172,10 +173,15 @@ class TenantSchemaManager:
         )
 
     def delete_as_asked(
-        self, request: TenantRequest, *, on_step: OnStep = lambda _: None, release: Release = lambda _: None
+        self,
+        request: TenantRequest,
+        *,
+        on_step: OnStep = lambda _: None,
+        release: Release = lambda _: None,
+        still_wanted: StillWanted = always_wanted,
     ) -> TenantResult:
         """`delete` for a request made at a certain moment. A newer request to be active wins."""
-        return self._deletion.run(request, on_step=on_step, release=release)
+        return self._deletion.run(request, on_step=on_step, release=release, still_wanted=still_wanted)
 
     def _bring_to_head(
         self, connection: Connection[Any], customer_ids: Sequence[CustomerId], actor: str

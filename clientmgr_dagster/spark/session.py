@@ -4,12 +4,14 @@ import functools
 import os
 from typing import Any
 
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings, load_settings
+from clientmgr_dagster.spark.stopping import cancel_jobs, interrupts_stay_as_they_are, tag_of
 
 APP_NAME = "client-manager"
 # What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.
@@ -20,14 +22,24 @@ class SparkResource(LazyPySparkResource):
     """A session that starts when it is first needed. `spark_config` overrides the settings."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
+    _run_id: str = PrivateAttr(default="")
 
     @functools.cached_property
     def settings(self) -> Settings:
         return load_settings()
 
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        self._run_id = context.run_id or ""
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        if self._spark_session is not None and self._run_id:
+            cancel_jobs(self._spark_session, self._run_id)
+
     def _init_session(self) -> None:
         if self._spark_session is None:
             self._spark_session = start_session(self.settings, self.spark_config)
+            if self._run_id:
+                self._spark_session.addTag(tag_of(self._run_id))
 
 
 def start_session(settings: Settings, more: dict[str, Any] | None = None) -> SparkSession:
@@ -40,7 +52,8 @@ def start_session(settings: Settings, more: dict[str, Any] | None = None) -> Spa
     builder = SparkSession.builder
     for name, value in {**session_config(settings), **(more or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with interrupts_stay_as_they_are():
+        return builder.getOrCreate()
 
 
 def session_config(settings: Settings) -> dict[str, str]:

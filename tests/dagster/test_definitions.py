@@ -4,10 +4,12 @@ import subprocess
 import sys
 
 import dagster as dg
+import pytest
+from dagster._core.errors import DagsterExecutionInterruptedError
 
 from clientmgr.operations.daemon_health import READS
 from clientmgr_dagster.definitions import defs
-from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY
+from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY, RetryUnlessInterrupted
 
 
 def test_holds_exactly_these_definitions() -> None:
@@ -100,17 +102,32 @@ def test_a_chunk_of_tenants_is_one_run() -> None:
         assert policy.max_partitions_per_run == 500, key
 
 
-def test_every_step_is_retried_in_the_same_way() -> None:
+def test_every_step_is_retried_in_the_same_way_and_never_after_an_interrupt() -> None:
     repository = defs.get_repository_def()
-    steps = {one.op.name: one.op.retry_policy for one in repository.assets_defs_by_key.values() if one.is_executable}
-    for job in ("account_deletion", "prune_event_log"):
-        ops = [node.definition for node in repository.get_job(job).nodes]
-        steps |= {op.name: op.retry_policy for op in ops if isinstance(op, dg.OpDefinition)}
+    ops = [op for job in repository.get_all_jobs() for op in job.all_node_defs if isinstance(op, dg.OpDefinition)]
+    ops += [one.op for one in repository.assets_defs_by_key.values() if one.is_executable]
+    steps = {op.name: op.retry_policy for op in ops if "check" not in op.name}
 
     without = {name for name, policy in steps.items() if policy is None}
     assert without == {"tenant_reconciliation"}, "its sensor asks again, after a growing pause"
     assert {policy for policy in steps.values() if policy is not None} == {RETRY_POLICY}
     assert len(steps) > 8
+    # By its class too: it compares as equal to Dagster's own, which starts an interrupted step again.
+    assert {type(op.retry_policy) for op in ops} <= {RetryUnlessInterrupted, type(None)}
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, DagsterExecutionInterruptedError])
+def test_an_interrupted_step_is_not_begun_again(interrupt: type[BaseException]) -> None:
+    begun = []
+
+    @dg.op(retry_policy=RETRY_POLICY)
+    def work() -> None:
+        begun.append(1)
+        raise interrupt
+
+    with pytest.raises(interrupt):
+        dg.GraphDefinition("works", node_defs=[work]).execute_in_process()
+    assert begun == [1]
 
 
 def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:

@@ -7,6 +7,7 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.base.stopping import StillWanted, always_wanted
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, record_searches
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.flippers import Flipper, set_flipper
@@ -58,8 +59,16 @@ class Rig:
             now = datetime.now(UTC)
             record_searches(connection, [CustomerId(customer)], searched_at=now, policy=POLICY, run_id="search")
 
-    def run(self, *customers: CustomerId, policy: OrphanPolicy = POLICY, run_id: str = "r") -> list[OrphanResult]:
-        return OrphanDeletion(self.database, self.settings, policy, run_id=run_id, actor="test").run(customers)
+    def run(
+        self,
+        *customers: CustomerId,
+        policy: OrphanPolicy = POLICY,
+        run_id: str = "r",
+        still_wanted: StillWanted = always_wanted,
+    ) -> list[OrphanResult]:
+        return OrphanDeletion(
+            self.database, self.settings, policy, run_id=run_id, actor="test", still_wanted=still_wanted
+        ).run(customers)
 
     def clients(self, customer: int) -> set[str]:
         return {row[0] for row in self.query(f'SELECT client_id FROM "tenant_{customer}".devices')}

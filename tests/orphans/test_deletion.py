@@ -35,6 +35,26 @@ def test_orphans_are_deleted_in_batches_with_tombstones_and_audited(rig: Rig) ->
     ]
 
 
+def test_stopped_it_ends_before_the_next_batch_and_the_audit_log_says_what_is_left(rig: Rig) -> None:
+    rig.fill(ONE)
+    looks = iter([True, True, True])
+
+    (result,) = rig.run(ONE, still_wanted=lambda: next(looks, False))
+
+    assert result == OrphanResult(ONE, Outcome.STOPPED, candidates=10, deleted=8, devices=20)
+    with rig.database.connect(Role.READER) as connection:
+        records = list(read_log(connection, customer_id=ONE, action="orphans.delete", oldest_first=True))
+    assert [(record.outcome, record.rows_affected) for record in records] == [
+        ("deleted", 4),
+        ("deleted", 4),
+        ("stopped", 0),
+    ]
+    assert records[-1].details == {"run_id": "r", "deleted_before": 8, "left": 2}
+    assert rig.query("SELECT outcome, deleted FROM clientmgr.orphan_deletion_results") == [("stopped", 8)]
+    rig.run(ONE)
+    assert len(rig.clients(ONE)) == 10, "another run deletes the rest"
+
+
 def test_who_is_no_orphan_any_more_is_spared(rig: Rig) -> None:
     rig.fill(ONE)
     rig.query("""UPDATE "tenant_1".devices SET contact_id = 5, orphaned_since = NULL WHERE client_id = 'c1'""")

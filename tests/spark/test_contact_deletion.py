@@ -20,6 +20,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
+from clientmgr.base.stopping import StoppedError
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.bigquery import Position, page_parameters, page_query
@@ -290,6 +291,32 @@ def test_killed_in_the_middle_of_publishing_it_loses_and_repeats_nothing(
     count = asyncio.run(publish_rest(database, settings))
     assert count == {ORDINARY: 800}
     assert published(database) == [(ORDINARY, n) for n in range(1, 1001)]
+
+
+def test_stopped_it_publishes_no_further_batch_and_the_watermark_is_where_it_got_to(
+    database: Database, settings: Settings, tenants: Tenants
+) -> None:
+    tenants.activate(ORDINARY)
+    tenants.query(
+        """INSERT INTO clientmgr.deleted_contacts
+        SELECT 11, n, now() - interval '1 hour' + n * interval '1 ms', now(), NULL FROM generate_series(1, 1000) AS n"""
+    )
+    looks = iter([True, True])
+
+    def still_wanted() -> bool:
+        return next(looks, False)
+
+    async def publish() -> None:
+        async with PostgresBroker(database, settings) as broker:
+            await publish_deletions(
+                broker, database, [ORDINARY], overlap=OVERLAP, batch_size=100, still_wanted=still_wanted
+            )
+
+    with pytest.raises(StoppedError, match="200 deletions are published"):
+        asyncio.run(publish())
+
+    assert published(database) == [(ORDINARY, n) for n in range(1, 201)]
+    assert asyncio.run(publish_rest(database, settings)) == {ORDINARY: 800}
 
 
 async def publish_rest(database: Database, settings: Settings) -> dict[CustomerId, int]:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.base.stopping import StoppedError
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.publishing import deletion_message, watermarks
 from clientmgr.contact_deletions.reconciliation import publish_unerased, record_search, results_of
@@ -315,6 +316,31 @@ def test_killed_between_publishing_and_recording_it_loses_and_doubles_nothing(
     asyncio.run(publish_rest())
     assert published(database) == [(ORDINARY, n) for n in range(1, 1001)]
     assert recorded(tenants) == [(1000, 1000)]
+
+
+@pytest.mark.server
+def test_stopped_it_publishes_no_further_batch_and_counts_what_it_published(
+    database: Database, settings: Settings, tenants: Tenants
+) -> None:
+    tenants.activate(ORDINARY)
+    tenants.query(
+        """INSERT INTO clientmgr.unerased_contacts SELECT 11, n, now(), now() FROM generate_series(1, 1000) AS n;
+        INSERT INTO clientmgr.contact_deletion_reconciliations VALUES (11, 'r', now(), 1000, 1000)"""
+    )
+    looks = iter([True, True])
+
+    def still_wanted() -> bool:
+        return next(looks, False)
+
+    async def publish() -> None:
+        async with PostgresBroker(database, settings) as broker:
+            await publish_unerased(broker, database, [ORDINARY], run_id="r", batch_size=100, still_wanted=still_wanted)
+
+    with pytest.raises(StoppedError, match="200 deletions are published"):
+        asyncio.run(publish())
+
+    assert len(published(database)) == 200
+    assert recorded(tenants) == [(1000, 200)]
 
 
 def recorded(tenants: Tenants) -> list[tuple[int, int]]:

@@ -12,9 +12,12 @@ import redis
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.verification import verify
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import MigrationError
 from clientmgr.base.settings import Settings
+from clientmgr.base.stopping import StoppedError
+from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants import customer_data
@@ -222,6 +225,31 @@ def test_killed_after_any_step_it_is_deleting_until_asking_again_finishes_it(
     assert outcomes[-1] == "completed"
     with database.connect(Role.READER) as connection:
         assert not list(verify(connection, AuditLogger.from_settings(settings)))
+
+
+@pytest.mark.parametrize(
+    ("looks", "outcomes", "schema_stays"),
+    [
+        (0, ["created"], True),
+        (1, ["created", "intended", "stopped"], True),
+        (2, ["created", "intended", "dropped", "stopped"], False),
+    ],
+    ids=["before it begins", "before anything is dropped", "before cached data goes"],
+)
+def test_stopped_it_destroys_nothing_more_and_asking_again_finishes_it(
+    manager: TenantSchemaManager, query: Query, looks: int, outcomes: list[str], schema_stays: bool
+) -> None:
+    manager.activate([7], actor="test")
+    left = iter([True] * looks)
+
+    with pytest.raises(StoppedError, match="stopped on request"):
+        manager.delete_as_asked(TenantRequest(CustomerId(7), "test"), still_wanted=lambda: next(left, False))
+
+    audited = [row[0] for row in query("SELECT outcome FROM clientmgr.audit_log WHERE customer_id = 7 ORDER BY seq")]
+    assert audited == outcomes
+    assert bool(query("SELECT FROM pg_namespace WHERE nspname = 'tenant_7'")) == schema_stays
+    manager.delete(7, actor="next")
+    assert query("SELECT status FROM clientmgr.tenants WHERE customer_id = 7") == [("deleted",)]
 
 
 def _alone(query: Query) -> bool:

@@ -9,6 +9,7 @@ import pytest
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
+from clientmgr.base.stopping import StoppedError
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.account_deletion import Step
@@ -239,3 +240,20 @@ def test_a_repair_that_fails_is_told_and_stops_no_other(
 
     assert (seven.repaired, eight.repaired) == (False, True)
     assert "already exists" in seven.outcome
+
+
+def test_stopped_it_begins_no_further_repair(
+    database: Database, settings: Settings, manager: TenantSchemaManager, query: Query
+) -> None:
+    manager.activate([1, 2], actor="test")
+    query("UPDATE clientmgr.tenants SET status = 'deleting'")
+    age(query)
+    # One look for the repair, and three within the deletion.
+    looks = iter([True] * 4)
+    reconciler = Reconciler(database, settings, actor="reconciler", still_wanted=lambda: next(looks, False))
+
+    with pytest.raises(StoppedError, match="1 of 2 repairs are done"):
+        reconciler.repair(reconciler.find())
+
+    assert statuses(query) == {1: "deleted", 2: "deleting"}
+    assert schemas(query) == {"tenant_2"}

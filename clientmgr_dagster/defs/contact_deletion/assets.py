@@ -8,11 +8,13 @@ import dagster as dg
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
+from clientmgr.base.stopping import StillWanted
 from clientmgr.broker.factory import open_broker
 from clientmgr.contact_deletions.bigquery import bounds
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
+from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.metadata import log_summary, partition_results
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -66,13 +68,19 @@ def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: Tenant
 
     customers = active_customers_of(context, tenants)
 
-    async def publish() -> dict[CustomerId, int]:
+    async def publish(still_wanted: StillWanted) -> dict[CustomerId, int]:
         async with open_broker(tenants.settings, tenants.database) as broker:
             overlap = timedelta(hours=tenants.settings.contact_deletion_overlap_hours)
             return await publish_deletions(
-                broker, tenants.database, customers, overlap=overlap, on_progress=log_progress
+                broker,
+                tenants.database,
+                customers,
+                overlap=overlap,
+                on_progress=log_progress,
+                still_wanted=still_wanted,
             )
 
-    published = asyncio.run(publish())
+    with stoppable(context) as still_wanted:
+        published = asyncio.run(publish(still_wanted))
     log_summary(context, "contact_deletion_messages", published, unit="contacts", topic=CONTACT_DELETION)
     return partition_results(context, ((one, {"messages": published.get(one, 0)}) for one in customers))

@@ -11,6 +11,7 @@ import dagster as dg
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
+from clientmgr.base.stopping import StillWanted
 from clientmgr.broker.factory import open_broker
 from clientmgr.contact_deletions.reconciliation import (
     MissedNights,
@@ -24,7 +25,7 @@ from clientmgr.contact_deletions.reconciliation import (
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr.operations.batch_failures import failures_of, record_failures
 from clientmgr_dagster.chunks import active_customers_of
-from clientmgr_dagster.failing import fail_if_tenants_failed
+from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
 from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -60,7 +61,8 @@ def contact_deletion_reconciliation(
     run_id = context.run.run_id
     failures = _find(tenants, spark, customers, run_id)
     readable = [customer for customer in customers if customer not in failures]
-    failures |= asyncio.run(_publish(tenants, readable, run_id)).failures
+    with stoppable(context) as still_wanted:
+        failures |= asyncio.run(_publish(tenants, readable, run_id, still_wanted)).failures
     with tenants.database.connect(Role.WRITER) as connection:
         record_failures(connection, run_id, STEP, {int(customer): why for customer, why in failures.items()})
         results = [one for one in results_of(connection, readable, run_id=run_id) if one.customer_id not in failures]
@@ -107,9 +109,11 @@ def _find(
     return failures
 
 
-async def _publish(tenants: TenantsResource, customers: Sequence[CustomerId], run_id: str) -> Publishing:
+async def _publish(
+    tenants: TenantsResource, customers: Sequence[CustomerId], run_id: str, still_wanted: StillWanted
+) -> Publishing:
     async with open_broker(tenants.settings, tenants.database) as broker:
-        return await publish_unerased(broker, tenants.database, customers, run_id=run_id)
+        return await publish_unerased(broker, tenants.database, customers, run_id=run_id, still_wanted=still_wanted)
 
 
 def _numbers(result: Reconciled) -> dict[str, int | str]:

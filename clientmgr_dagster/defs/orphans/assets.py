@@ -13,13 +13,14 @@ from pydantic import Field
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
+from clientmgr.base.stopping import StoppedError
 from clientmgr.operations.batch_failures import failures_of
 from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, forget_candidates, record_searches
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
-from clientmgr_dagster.failing import fail_if_tenants_failed
+from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
 from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -153,22 +154,37 @@ def _delete(
     customers: Sequence[CustomerId],
     policy: OrphanPolicy,
 ) -> dict[CustomerId, str]:
-    deletion = OrphanDeletion(tenants.database, tenants.settings, policy, run_id=context.run.run_id, actor=ACTOR)
-    results = deletion.run(customers)
+    with stoppable(context) as still_wanted:
+        results = OrphanDeletion(
+            tenants.database,
+            tenants.settings,
+            policy,
+            run_id=context.run.run_id,
+            actor=ACTOR,
+            still_wanted=still_wanted,
+        ).run(customers)
+        _report(context, policy, results)
+        if any(one.outcome is Outcome.STOPPED for one in results):
+            deleted = sum(one.deleted for one in results)
+            raise StoppedError(f"stopped on request: {deleted} devices are deleted, and audited")
+    return {one.customer_id: why for one in results if (why := _why(one))}
+
+
+def _report(context: dg.AssetExecutionContext, policy: OrphanPolicy, results: Sequence[OrphanResult]) -> None:
     log_partitions(
         context,
         DELETIONS,
         (
             (one.customer_id, _numbers(one) | (LEFT_OUT if one.outcome is Outcome.LEGACY else {}))
             for one in results
-            if not _why(one)
+            if not _why(one) and one.outcome is not Outcome.STOPPED
         ),
     )
     context.log_event(
         dg.AssetObservation(
             DELETIONS,
             metadata={
-                "deleted": sum(one.deleted for one in results if one.outcome is Outcome.DELETED),
+                "deleted": sum(one.deleted for one in results if one.outcome in (Outcome.DELETED, Outcome.STOPPED)),
                 "dry_run": policy.dry_run,
                 "read_from_the_legacy_store": sum(one.outcome is Outcome.LEGACY for one in results),
                 "results": table(
@@ -177,7 +193,6 @@ def _delete(
             },
         )
     )
-    return {one.customer_id: why for one in results if (why := _why(one))}
 
 
 def _too_young(candidates: int) -> str:

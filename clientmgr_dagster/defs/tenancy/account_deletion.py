@@ -10,7 +10,7 @@ from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.actors import actor_behind
-from clientmgr_dagster.failing import permanent_errors_are_final
+from clientmgr_dagster.failing import permanent_errors_are_final, stoppable
 from clientmgr_dagster.partitions import DDL_POOL, forget_partition
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
@@ -38,8 +38,10 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
     def release(customer: CustomerId) -> None:
         forget_partition(context.instance, customer)
 
-    with permanent_errors_are_final():
-        result = tenants.schema_manager().delete_as_asked(request, on_step=log_step, release=release)
+    with stoppable(context) as still_wanted, permanent_errors_are_final():
+        result = tenants.schema_manager().delete_as_asked(
+            request, on_step=log_step, release=release, still_wanted=still_wanted
+        )
     metadata: dict[str, Any] = {
         "customer": str(request.customer_id),
         "requested_by": request.actor,

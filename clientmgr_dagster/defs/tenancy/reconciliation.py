@@ -15,6 +15,7 @@ from clientmgr.base.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.metadata import ROWS_SHOWN
 from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, forget_partition
 from clientmgr_dagster.resources import TenantsResource
@@ -42,14 +43,16 @@ def tenant_reconciliation(
     context: dg.AssetExecutionContext, tenants: TenantsResource
 ) -> Iterable[dg.MaterializeResult]:  # type: ignore[type-arg]
     """Repair all that is found. What can't be repaired is reported, and does not stop the rest."""
-    reconciler = Reconciler(
-        tenants.database,
-        tenants.settings,
-        actor="dagster:tenant_reconciliation",
-        manager=tenants.schema_manager(),
-        release=lambda customer: forget_partition(context.instance, customer),
-    )
-    repairs = reconciler.repair(reconciler.find())
+    with stoppable(context) as still_wanted:
+        reconciler = Reconciler(
+            tenants.database,
+            tenants.settings,
+            actor="dagster:tenant_reconciliation",
+            manager=tenants.schema_manager(),
+            release=lambda customer: forget_partition(context.instance, customer),
+            still_wanted=still_wanted,
+        )
+        repairs = reconciler.repair(reconciler.find())
     _report_new_schemas(context.instance, repairs)
     left = [repair for repair in repairs if not repair.repaired]
     for repair in left:
