@@ -44,18 +44,21 @@ def written(tenants: TenantsResource, write: ResultWrite) -> tuple[dict[Customer
 
 
 def requests_for_every_tenant(
-    context: dg.ScheduleEvaluationContext, *, name: str
+    context: dg.ScheduleEvaluationContext, *, name: str, in_one_run: bool = False
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """What a schedule over all tenants returns."""
+    """What a schedule over all tenants returns. `in_one_run`: for work that costs as much for one as for all."""
     keys = context.instance.get_dynamic_partitions(PARTITIONS)
     if not keys:
         yield dg.SkipReason("there are no tenants")
-    yield from requests_for_all(keys, name=name, moment=context.scheduled_execution_time.isoformat())
+    size = len(keys) if in_one_run else TENANTS_PER_RUN
+    yield from requests_for_all(keys, name=name, moment=context.scheduled_execution_time.isoformat(), size=size)
 
 
-def requests_for_all(keys: Sequence[str], *, name: str, moment: str) -> Iterator[dg.RunRequest]:
+def requests_for_all(
+    keys: Sequence[str], *, name: str, moment: str, size: int = TENANTS_PER_RUN
+) -> Iterator[dg.RunRequest]:
     """A run for each chunk of neighbours: ranges are positional, so scattered keys would be a run each."""
-    for chunk in portions(keys, TENANTS_PER_RUN):
+    for chunk in portions(keys, max(size, 1)):
         first, last = chunk[0], chunk[-1]
         run_key = f"{name}:{moment}:{first}:{last}"
         if first == last:

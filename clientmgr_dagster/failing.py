@@ -4,7 +4,7 @@ A run names the tenants that failed. That no step is tried again after an interr
 (`policies.RetryUnlessInterrupted`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
@@ -14,6 +14,7 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import is_permanent
 from clientmgr.base.stopping import StillWanted, StoppedError
 from clientmgr_dagster.chunks import still_active
+from clientmgr_dagster.materialisations import mark_failed
 from clientmgr_dagster.metadata import failure_table
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.runs.wanted import run_is_wanted
@@ -47,13 +48,24 @@ def permanent_errors_are_final() -> Iterator[None]:
 
 
 def fail_if_tenants_failed(
-    tenants: TenantsResource, customers: Sequence[CustomerId], failures: Mapping[CustomerId, str]
+    tenants: TenantsResource,
+    customers: Sequence[CustomerId],
+    failures: Mapping[CustomerId, str],
+    *,
+    by_asset: Mapping[str, Collection[CustomerId]] | None = None,
 ) -> None:
-    """Fail the run with a table of the tenants that failed. Call it last: the others are done and reported by then."""
+    """Fail the run with a table of the tenants that failed. Call it last: the others are done and reported by then.
+
+    Their partitions are shown as failed: of all the run's assets, or of each those that `by_asset` says.
+    """
     # A tenant that is deleted during the run has no table any more. Nobody has to look at that.
     active = still_active(tenants, list(failures)) if failures else set()
     to_report = {customer: why for customer, why in failures.items() if customer in active}
     if to_report:
+        context = dg.AssetExecutionContext.get()
+        for key in context.selected_asset_keys:
+            failed = to_report if by_asset is None else by_asset.get(key.to_user_string(), ())
+            mark_failed(context, key, [customer for customer in failed if customer in to_report])
         raise dg.Failure(
             f"{len(to_report)} of {len(customers)} tenants need somebody to look at them",
             metadata={"tenants": failure_table(to_report)},

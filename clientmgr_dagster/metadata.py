@@ -2,22 +2,23 @@
 
 The numbers of single tenants are kept in tables of ours. Dagster gets a few of them per partition, and one summary a
 run: 500 copies of a table with 500 rows would be most of its event log. A partition carries its own numbers and no
-others: metadata that is yielded or returned stands on every partition of the run, so no asset per tenant does that.
+others: what is yielded or returned stands for every partition of the run, so no asset per tenant does that.
 
 Nothing here names a contact or a device: Dagster keeps its event log after they are deleted.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import dagster as dg
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr_dagster.materialisations import OwnNumbers, materialise
 
 ROWS_SHOWN = 100
 BAR = 24
 
 Shown = dg.MetadataValue | int | float | str | bool
-Numbers = Iterable[tuple[CustomerId, Mapping[str, int | str]]]
+Numbers = Iterable[tuple[CustomerId, OwnNumbers]]
 
 
 def table(rows: Sequence[Mapping[str, object]]) -> dg.MetadataValue:
@@ -36,13 +37,10 @@ def failure_table(failures: Mapping[CustomerId, str]) -> dg.MetadataValue:
 
 
 def chart(values: Mapping[CustomerId, int], *, unit: str) -> dg.MetadataValue:
-    """The largest values as bars, in Markdown."""
-    largest = sorted(values.items(), key=lambda item: -item[1])[:20]
+    """The largest values as bars, in Markdown. Tenants with 0 have none."""
+    largest = sorted(((name, value) for name, value in values.items() if value), key=lambda item: -item[1])[:20]
     most = max((value for _, value in largest), default=0) or 1
-    lines = [
-        f"| {name} | `{'█' * max(1 if value else 0, round(BAR * value / most))}` | {value:,} |"
-        for name, value in largest
-    ]
+    lines = [f"| {name} | `{'█' * max(1, round(BAR * value / most))}` | {value:,} |" for name, value in largest]
     return dg.MetadataValue.md("\n".join([f"| tenant | {unit} | |", "|---|---|---|", *lines]))
 
 
@@ -54,23 +52,15 @@ def log_summary(
     context.log_event(dg.AssetObservation(asset_key, metadata=metadata))
 
 
-def log_partitions(context: dg.AssetExecutionContext, asset_key: str, numbers: Numbers) -> None:
-    """Record that these tenants' partitions, and no others of the run, are materialised.
+def log_partitions(
+    context: dg.AssetExecutionContext, asset_key: str, numbers: Numbers, *, work: Collection[str] = ()
+) -> None:
+    """Record that these tenants' partitions, and no others of the run, are materialised; see `materialise`.
 
-    Nothing is yielded then, so steps and checks that depend on the asset are skipped: for those `partition_results`.
+    `work` names the numbers that count what this run did: where one is not 0, the tenant changed.
+    Nothing is yielded, so steps and checks of their own that depend on the asset are skipped: make them part of it.
     """
-    for customer_id, metadata in numbers:
-        context.log_event(dg.AssetMaterialization(asset_key, partition=str(customer_id), metadata=dict(metadata)))
-
-
-def partition_results(context: dg.AssetExecutionContext, numbers: Numbers) -> dg.MaterializeResult:  # type: ignore[type-arg]
-    """What an asset yields or returns when none of its tenants can fail alone: each partition with its own numbers.
-
-    A tenant that was passed over has none; its partition goes with its account.
-    """
-    for customer_id, own in numbers:
-        context.add_asset_metadata(own, partition_key=str(customer_id))
-    return dg.MaterializeResult()
+    materialise(context, dg.AssetKey(asset_key), dict(numbers), work=work)
 
 
 def _shown(value: object) -> str | int | float | bool:

@@ -1,5 +1,6 @@
 """The numbers that Spark collected of each tenant: their summary, their history, and what is wrong with them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,19 +60,19 @@ class SyncDifference:
     fields: list[str]
 
 
-def append_history(connection: Connection[Any]) -> int:
-    """Add the current numbers to the history. Returns how many were new."""
-    return connection.execute(_QUERIES["append_history"]).rowcount
+def append_history(connection: Connection[Any], customers: Sequence[CustomerId]) -> int:
+    """Add these tenants' current numbers to the history. Returns how many were new."""
+    return connection.execute(_QUERIES["append_history"], {"customers": list(customers)}).rowcount
 
 
 def summary(connection: Connection[Any]) -> Summary:
     return Summary(*connection.execute(_QUERIES["summary"]).fetchall()[0])
 
 
-def largest_tenants(connection: Connection[Any], limit: int) -> list[TenantLine]:
-    """Tenants that failed, then the largest."""
+def lines_of(connection: Connection[Any], customers: Sequence[CustomerId]) -> list[TenantLine]:
+    """These tenants' current numbers: those that failed, then the largest."""
     with connection.cursor(row_factory=class_row(TenantLine)) as cursor:
-        return cursor.execute(_QUERIES["largest"], {"limit": limit}).fetchall()
+        return cursor.execute(_QUERIES["lines"], {"customers": list(customers)}).fetchall()
 
 
 def out_of_sync(connection: Connection[Any], tolerance: float) -> dict[CustomerId, float]:
@@ -97,7 +98,7 @@ def sync_differences(connection: Connection[Any], limit: int) -> list[SyncDiffer
 
 
 def without_history(connection: Connection[Any]) -> list[CustomerId]:
-    """Tenants that were active when the numbers were last collected, and whose newest ones are not in the history."""
+    """Active tenants whose newest numbers are not in the history."""
     return [CustomerId(row[0]) for row in connection.execute(_QUERIES["without_history"])]
 
 

@@ -126,13 +126,16 @@ class TenantSchemaManager:
             on_start(len(behind))
         return self._for_each(behind, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
 
-    def restore_missing(self, *, actor: str) -> list[TenantResult]:
-        """Create the schemas of tenants that are registered as active and have none; costs one query where all do.
+    def restore_missing(self, customers: Sequence[CustomerId], *, actor: str) -> list[TenantResult]:
+        """Create the schemas of those that are registered as active and have none; costs one query where all do.
 
         A tenant that fails is a result like any other.
         """
         with self._connect() as connection:
-            missing = [CustomerId(row[0]) for row in connection.execute(_QUERIES["active_without_schema"])]
+            missing = [
+                CustomerId(row[0])
+                for row in connection.execute(_QUERIES["active_without_schema"], {"customers": list(customers)})
+            ]
         results = []
         for customer_id in missing:
             try:

@@ -26,7 +26,7 @@ from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.bigquery import Position, page_parameters, page_query
 from clientmgr.contact_deletions.publishing import deletion_message, publish_deletions, watermarks
 from clientmgr.local.standins.bigquery import BigQueryStandIn
-from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.defs.contact_deletion.assets import FOUND, contact_deletions
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
 from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_deletion
 from clientmgr_dagster.resources import TenantsResource
@@ -45,10 +45,11 @@ def instance() -> Iterator[dg.DagsterInstance]:
         yield instance
 
 
-def materialize(instance: dg.DagsterInstance, *assets: dg.AssetsDefinition) -> dg.ExecuteInProcessResult:
+def materialize(instance: dg.DagsterInstance, *selected: str) -> dg.ExecuteInProcessResult:
     return dg.materialize(
-        assets or [deleted_contacts, contact_deletion_messages],
+        [contact_deletions],
         instance=instance,
+        selection=dg.AssetSelection.assets(*selected) if selected else None,
         resources={"tenants": TenantsResource(), "spark": SparkResource()},
         tags={
             "dagster/asset_partition_range_start": str(ORDINARY),
@@ -74,7 +75,7 @@ def test_deletions_come_in_pages_and_are_published_once(
 
     expected = [(ORDINARY, n) for n in range(1, 31)] + [(HUGE, n) for n in range(1, 501)]
     assert published(database) == expected
-    (summary,) = [one for one in observations(result) if one.asset_key == deleted_contacts.key]
+    (summary,) = [one for one in observations(result) if one.asset_key == dg.AssetKey(FOUND)]
     assert summary.metadata["rows_in_bigquery"].value == 530
     with database.connect(Role.READER) as connection:
         assert watermarks(connection, [ORDINARY, HUGE, EMPTY]) == {
@@ -102,7 +103,7 @@ def test_a_page_that_was_fetched_and_not_published_is_published_by_the_next_run(
 ) -> None:
     tenants.activate(ORDINARY, HUGE, EMPTY)
     add(bigquery, ORDINARY, 1, 10)
-    materialize(instance, deleted_contacts)
+    materialize(instance, FOUND)
     with database.connect(Role.READER) as connection:
         assert watermarks(connection, [ORDINARY]) == {ORDINARY: None}, "nothing is published yet"
     assert not passes(every_deletion_published)
@@ -193,7 +194,7 @@ def test_what_is_published_is_kept_as_a_hash_and_known_when_it_is_read_again(
 ) -> None:
     tenants.activate(ORDINARY, HUGE, EMPTY)
     add_one(bigquery, ORDINARY, 987_654_321, START)
-    materialize(instance, deleted_contacts)
+    materialize(instance, FOUND)
     waiting = tenants.query("SELECT contact_id, published_at FROM clientmgr.deleted_contacts")
     assert waiting == [(987_654_321, None)]
 

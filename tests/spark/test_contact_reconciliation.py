@@ -21,7 +21,7 @@ from clientmgr.contact_deletions.publishing import deletion_message, watermarks
 from clientmgr.contact_deletions.reconciliation import publish_unerased, record_search, results_of
 from clientmgr.contracts import topics
 from clientmgr.local.standins.bigquery import BigQueryStandIn
-from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.defs.contact_deletion.assets import contact_deletions
 from clientmgr_dagster.defs.contact_deletion.reconciliation import (
     contact_deletion_reconciliation,
     nothing_missed_for_two_nights,
@@ -119,10 +119,10 @@ def test_a_row_that_came_thirty_hours_late_is_found_published_and_carried_out(
 ) -> None:
     link(everybody, {ORDINARY: [1, 2, 3], HUGE: [1, 2]})
     add_one(bigquery, ORDINARY, 2, START)
-    assert materialize(instance, deleted_contacts, contact_deletion_messages).success
+    assert materialize(instance, contact_deletions).success
     carry_out(everybody)
     add_one(bigquery, ORDINARY, 1, START - timedelta(hours=30))
-    assert materialize(instance, deleted_contacts, contact_deletion_messages).success
+    assert materialize(instance, contact_deletions).success
     assert published(database) == [(ORDINARY, 2)], "the hourly fetch never sees it"
 
     first = materialize(instance)
@@ -217,7 +217,7 @@ def test_what_the_hourly_fetch_has_yet_to_come_to_is_published_and_not_called_mi
     link(everybody, {ORDINARY: [1, 2, 3]})
     now = datetime.now(UTC)
     add_one(bigquery, ORDINARY, 9, now - timedelta(hours=2))
-    materialize(instance, deleted_contacts, contact_deletion_messages)
+    materialize(instance, contact_deletions)
     add_one(bigquery, ORDINARY, 1, now - timedelta(minutes=5))
     add_one(bigquery, ORDINARY, 2, now - timedelta(hours=3))
 

@@ -1,15 +1,20 @@
 """The dashboard's numbers: equal to plain SQL, a failed tenant told as such, history kept, questions answered."""
 
+from datetime import UTC, datetime
+
 import dagster as dg
 import pytest
 from pyspark.sql import SparkSession
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
 from clientmgr_dagster.defs.tenant_metrics import checks
-from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr_dagster.defs.tenant_metrics.assets import tenant_metrics
+from clientmgr_dagster.defs.tenant_metrics.schedules import nightly_dashboard
+from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
-from tests.spark.calling import passes
+from tests.spark.calling import passes, requests_of
 from tests.spark.tenants import BROKEN, EMPTY, HUGE, ORDINARY, Tenants
 
 REFERENCE = """
@@ -33,12 +38,27 @@ def _environment(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, value)
 
 
-def collect(instance: dg.DagsterInstance) -> dg.ExecuteInProcessResult:
+def collect(instance: dg.DagsterInstance, *customers: CustomerId) -> dg.ExecuteInProcessResult:
+    """Everybody, or the chunk from the first to the last of these."""
+    everybody = [ORDINARY, HUGE, EMPTY, BROKEN]
+    instance.add_dynamic_partitions("tenants", [str(one) for one in everybody])
+    first, *_, last = customers or everybody
     return dg.materialize(
-        [dashboard_tenant_metrics, dashboard_tenant_metrics_history],
+        [tenant_metrics],
         instance=instance,
         resources={"tenants": TenantsResource(), "spark": SparkResource()},
+        tags=partition_range([str(first), str(last)]),
     )
+
+
+def summary_of(result: dg.ExecuteInProcessResult) -> dict[str, object]:
+    first = result.get_asset_observation_events()[0].asset_observation_data.asset_observation
+    return {name: value.value for name, value in first.metadata.items()}
+
+
+def materialised(result: dg.ExecuteInProcessResult) -> list[tuple[str, str | None]]:
+    events = [one.materialization for one in result.get_asset_materialization_events()]
+    return [(one.asset_key.to_user_string().removeprefix("dashboard_tenant_"), one.partition) for one in events]
 
 
 def test_collects_what_sql_counts_records_who_failed_and_keeps_history(
@@ -64,9 +84,12 @@ def test_collects_what_sql_counts_records_who_failed_and_keeps_history(
     )
     assert status == "failed"
     assert 'relation "tenant_14.devices" does not exist' in failure
-    metadata = result.asset_materializations_for_node("dashboard_tenant_metrics")[0].metadata
-    assert (metadata["dagster/row_count"].value, metadata["failed"].value) == (4, 1)
-    assert "| 12 | `████████████████████████` | 6,000 |" in str(metadata["largest"].value)
+    summary = summary_of(result)
+    assert (summary["tenants"], summary["failed"]) == (4, 1)
+    assert "| 12 | `████████████████████████` | 6,000 |" in str(summary["by_tenant"])
+    assert sorted(materialised(result)) == [
+        (asset, key) for asset in ("metrics", "metrics_history") for key in ("11", "12", "13")
+    ], "a tenant that could not be counted is not materialised"
     assert tenants.query("SELECT count(*) FROM clientmgr.dashboard_tenant_metrics_history") == [(4,)]
     assert tenants.query("SELECT customer_id FROM clientmgr.dashboard_never_written") == [(EMPTY,)]
     assert tenants.query("SELECT customer_id FROM clientmgr.dashboard_failed_tenants") == [(BROKEN,)]
@@ -93,6 +116,45 @@ def test_customers_still_read_from_the_legacy_store_count_no_orphans(
     assert tenants.query(
         "SELECT customer_id, devices, orphans > 0 FROM clientmgr.dashboard_tenant_metrics ORDER BY 1"
     ) == [(ORDINARY, 200, False), (HUGE, 200, True)]
+
+
+def test_a_chunk_or_one_tenant_is_collected_and_the_rows_of_the_others_stay_as_they_are(
+    spark: SparkSession, tenants: Tenants, instance: dg.DagsterInstance
+) -> None:
+    tenants.activate(ORDINARY, HUGE, EMPTY, BROKEN)
+    collect(instance)
+    rows = "SELECT customer_id, run_id FROM clientmgr.dashboard_tenant_metrics"
+    before = dict(tenants.query(rows))
+    for customer in (ORDINARY, HUGE, BROKEN):
+        tenants.query(f'DROP SCHEMA "tenant_{customer}" CASCADE')
+
+    result = collect(instance, HUGE, EMPTY)
+
+    assert dict(tenants.query(rows)) == before | dict.fromkeys((HUGE, EMPTY), result.run_id)
+    kept = "SELECT customer_id, count(*) FROM clientmgr.dashboard_tenant_metrics_history GROUP BY 1"
+    assert dict(tenants.query(kept)) == {ORDINARY: 1, HUGE: 2, EMPTY: 2, BROKEN: 1}
+    assert {key for _, key in materialised(result)} == {"12", "13"}
+    schemas = {name for (name,) in tenants.query("SELECT nspname FROM pg_namespace WHERE nspname ~ '^tenant_'")}
+    assert schemas == {"tenant_12", "tenant_13"}, "another chunk restores its own"
+    assert passes(checks.history_complete)
+
+
+def test_the_schedule_asks_for_chunks_and_for_one_run_where_dynamodb_is_compared(
+    kept_instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept_instance.add_dynamic_partitions("tenants", [str(number) for number in range(1, 1202)])
+
+    def ranges() -> list[tuple[str, ...]]:
+        moment = datetime(2026, 11, 16, 4, 15, tzinfo=UTC)
+        with dg.build_schedule_context(
+            instance=kept_instance, scheduled_execution_time=moment, resources={"tenants": TenantsResource()}
+        ) as context:
+            requests = requests_of(nightly_dashboard, context)
+        return [tuple(one.tags.values()) for one in requests if isinstance(one, dg.RunRequest)]
+
+    assert ranges() == [("1", "500"), ("501", "1000"), ("1001", "1201")]
+    monkeypatch.setenv("SYNC_VALIDATION", "on")
+    assert ranges() == [("1", "1201")], "each run would scan all of DynamoDB's table"
 
 
 def test_growth_is_measured_against_the_history(
@@ -132,8 +194,8 @@ def test_a_missing_schema_of_an_active_tenant_is_created_and_of_a_deleted_one_is
         (ORDINARY, "ok"),
         (EMPTY, "ok"),
     ]
-    metadata = result.asset_materializations_for_node("dashboard_tenant_metrics")[0].metadata
-    assert metadata["schemas_created"].value == 1
+    assert summary_of(result)["schemas_created"] == 1
+    assert {key for _, key in materialised(result)} == {"11", "13"}, "who is not active is not materialised"
     assert tenants.query('SELECT count(*) FROM "tenant_13".devices') == [(0,)]
     assert tenants.query("SELECT nspname FROM pg_namespace WHERE nspname = 'tenant_12'") == []
     assert tenants.query("SELECT status FROM clientmgr.tenants WHERE customer_id = 13") == [("active",)]

@@ -63,7 +63,7 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     compute("tenant_schema")
     versions = by_customer("SELECT customer_id, schema_version FROM clientmgr.tenants")
     expected["tenant_schema"] = {
-        customer: {"schema_version": versions[customer][0], "migrated_now": int(customer == HUGE), "devices": 0}
+        customer: {"schema_version": versions[customer][0], "migrated_now": int(customer == HUGE)}
         for customer in EVERYBODY
     }
 
@@ -106,8 +106,30 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
         for customer in EVERYBODY
     }
 
+    compute("dashboard_tenant_metrics")
+    metrics = by_customer(
+        "SELECT customer_id, devices, contacts, orphans, sync_status FROM clientmgr.dashboard_tenant_metrics"
+    )
+    expected["dashboard_tenant_metrics"] = {
+        customer: dict(zip(("devices", "contacts", "orphans", "sync"), metrics[customer], strict=True))
+        for customer in EVERYBODY
+    }
+    compute("dashboard_tenant_metrics_history")
+    history = by_customer("SELECT customer_id, devices FROM clientmgr.dashboard_tenant_metrics_history")
+    expected["dashboard_tenant_metrics_history"] = {
+        customer: {"devices": history[customer][0]} for customer in EVERYBODY
+    }
+
     assert seen == expected
+    assert len({numbers[0] for numbers in metrics.values()}) == 3
     assert len({tuple(numbers.values()) for numbers in seen["contact_deletion_messages"].values()}) == 3
     assert [reconciled[customer][0] for customer in EVERYBODY] == [3, 10, 0]
     per_tenant = {key.to_user_string() for key in graph.executable_asset_keys if graph.get(key).is_partitioned}
     assert seen.keys() == per_tenant, "every asset per tenant has to be looked at here"
+
+    # A tenant that is no longer active gets nothing from any of them.
+    seen.clear()
+    three_tenants.query("UPDATE clientmgr.tenants SET status = 'deleting' WHERE customer_id = 12")
+    for asset in sorted(per_tenant):
+        compute(asset)
+    assert {asset: set(numbers) for asset, numbers in seen.items()} == {key: {ORDINARY, EMPTY} for key in per_tenant}

@@ -110,14 +110,11 @@ def _readers() -> dict[str, list[str]]:
 def _from_dagster() -> tuple[dict[str, str], dict[str, str]]:
     """What Dagster publishes and reads, by topic."""
     from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, CONTACT_DELETION
-    from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages
-    from clientmgr_dagster.defs.contact_deletion.reconciliation import contact_deletion_reconciliation
+    from clientmgr_dagster.defs.contact_deletion.assets import MESSAGES
+    from clientmgr_dagster.defs.contact_deletion.reconciliation import NAME
     from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 
-    assets = (contact_deletion_messages, contact_deletion_reconciliation)
-    published = {
-        CONTACT_DELETION: f"Dagster's assets {' and '.join(f'`{asset.key.to_user_string()}`' for asset in assets)}"
-    }
+    published = {CONTACT_DELETION: f"Dagster's assets `{MESSAGES}` and `{NAME}`"}
     read = {
         ACTIVATE_CUSTOMER: f"Dagster's sensor `{customer_activation_sensor.name}`",
         ACCOUNT_DELETION: f"Dagster's sensor `{account_deletion_sensor.name}`",

@@ -132,9 +132,7 @@ class NightlyJobsOnce:
                 log.info("nightly jobs: left out, there is no BigQuery", job=job)
                 continue
             # On a busy machine Dagster may give a run up before it has begun: let it try again.
-            tags = {"dagster/max_retries": "2"}
-            if job != "dashboard_job":
-                tags |= {RANGE_START: keys[0], RANGE_END: keys[-1]}
+            tags = {"dagster/max_retries": "2", RANGE_START: keys[0], RANGE_END: keys[-1]}
             started = time.monotonic()
             run_id = runs.launch(job, tags)
             log.info("nightly jobs: started", job=job, see=f"{ui_url(settings)}/runs/{run_id}")

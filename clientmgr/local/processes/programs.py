@@ -113,6 +113,9 @@ def dagster_environment(entry: DaemonEntry, settings: Settings, environment: dic
         "DAGSTER_ARTIFACTS_DIR": str(home),
         # Ten times cheaper materialisation events.
         "DAGSTER_EVENT_BATCH_SIZE": "500",
+        # One event that names a run's tenants, instead of one for each: they would be most of the log. The webserver
+        # creates the runs that people launch. These are planned by partition: the UI shows that as in progress.
+        **({} if entry.name == "dagster-webserver" else {"DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS": "1"}),
         # `dagster api grpc --log-format`, which the daemon and the webserver do not pass on to their code servers.
         "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
         "PYTHONUNBUFFERED": "1",

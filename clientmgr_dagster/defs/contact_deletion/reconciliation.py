@@ -66,7 +66,7 @@ def contact_deletion_reconciliation(
     with tenants.database.connect(Role.WRITER) as connection:
         record_failures(connection, run_id, STEP, {int(customer): why for customer, why in failures.items()})
         results = [one for one in results_of(connection, readable, run_id=run_id) if one.customer_id not in failures]
-    log_partitions(context, NAME, ((one.customer_id, _numbers(one)) for one in results))
+    log_partitions(context, NAME, ((one.customer_id, _numbers(one)) for one in results), work=("messages",))
     log_summary(
         context,
         NAME,

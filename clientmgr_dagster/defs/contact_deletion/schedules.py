@@ -5,13 +5,13 @@ from collections.abc import Iterator
 import dagster as dg
 
 from clientmgr_dagster.chunks import requests_for_every_tenant
-from clientmgr_dagster.defs.contact_deletion.assets import contact_deletion_messages, deleted_contacts
+from clientmgr_dagster.defs.contact_deletion.assets import FOUND, MESSAGES
 from clientmgr_dagster.defs.contact_deletion.reconciliation import contact_deletion_reconciliation
 from clientmgr_dagster.resources import TenantsResource
 
 contact_deletion_job = dg.define_asset_job(
     "contact_deletion_job",
-    selection=dg.AssetSelection.assets(deleted_contacts, contact_deletion_messages),
+    selection=dg.AssetSelection.assets(FOUND, MESSAGES),
     description="Fetches what a chunk of tenants deleted in BigQuery, and publishes it.",
 )
 

@@ -88,18 +88,19 @@ def orphans(
     customers = active_customers_of(context, tenants)
     policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
     selected = {key.to_user_string() for key in context.selected_asset_keys}
-    failures: dict[CustomerId, str] = {}
+    unsearched: dict[CustomerId, str] = {}
     if CANDIDATES in selected:
-        failures |= _find(context, tenants, spark, customers, policy)
+        unsearched = _find(context, tenants, spark, customers, policy)
     # Before anything is deleted: afterwards there are no candidates left to look at.
     young = find_young(tenants)
     if context.selected_asset_check_keys:
         yield no_young_candidates(young)
+    failures = dict(unsearched)
     if DELETIONS in selected:
         failures |= {customer: _too_young(young[customer]) for customer in customers if customer in young}
         searched = [customer for customer in customers if customer not in failures]
         failures |= _delete(context, tenants, searched, policy)
-    fail_if_tenants_failed(tenants, customers, failures)
+    fail_if_tenants_failed(tenants, customers, failures, by_asset={CANDIDATES: unsearched, DELETIONS: failures})
 
 
 def _find(
@@ -179,6 +180,7 @@ def _report(context: dg.AssetExecutionContext, policy: OrphanPolicy, results: Se
             for one in results
             if not _why(one) and one.outcome is not Outcome.STOPPED
         ),
+        work=("deleted",),
     )
     context.log_event(
         dg.AssetObservation(

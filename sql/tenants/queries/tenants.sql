@@ -93,6 +93,6 @@ SELECT customer_id, status FROM clientmgr.tenants WHERE customer_id = ANY(%(cust
 
 -- name: active_without_schema
 SELECT t.customer_id FROM clientmgr.tenants AS t
-WHERE t.status = 'active'
+WHERE t.status = 'active' AND t.customer_id = ANY(%(customers)s::bigint [])
     AND NOT EXISTS (SELECT FROM pg_namespace WHERE nspname = clientmgr.tenant_schema(t.customer_id))
 ORDER BY t.customer_id;
