@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
-from clientmgr.contact_deletions.bigquery import BigQueryAccess, everything_query, stored_result
+from clientmgr.contact_deletions.bigquery import StorageAccess, StoredResult
 from clientmgr_dagster.spark.bigquery_source import read_bigquery
 from clientmgr_dagster.spark.deleted_contacts import SCHEMA
 from clientmgr_dagster.spark.device_columns import ERROR
@@ -48,26 +48,23 @@ def find_unerased(
     database: Database,
     settings: Settings,
     customers: Sequence[CustomerId],
+    stored: StoredResult,
     *,
     searched_at: datetime,
     run_id: str,
 ) -> None:
     """Put the customers' deleted contacts that still have devices in `unerased_contacts`, in place of the last ones.
 
+    `stored` is all that they ever deleted, up to `searched_at`: what says that it is deleted in the future waits.
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
-    if not customers:
-        return
-    access = BigQueryAccess.from_settings(settings)
     request = Request(tuple(customers), settings.spark_partitions, query="linked_contacts", failures_as_rows=True)
     schema = f"customer_id bigint, contact_id bigint, {ERROR} string"
     contacts = read_tenants(spark, reading_conninfo(database, settings), request, schema)
-    # What says that it is deleted in the future waits until then.
-    query = everything_query(settings.bigquery_deleted_contacts_table, customers, until=searched_at)
-    with stored_result(access, query) as stored:
-        deleted = read_bigquery(spark, access, stored.path, SCHEMA, settings.spark_partitions)
-        write_results(
-            unerased(contacts, deleted, found_at=searched_at, broadcast=stored.rows <= BROADCAST_ROWS),
-            database.conninfo(Role.WRITER),
-            ResultWrite(TARGET, run_id, STEP, tuple(customers)),
-        )
+    access = StorageAccess.from_settings(settings)
+    deleted = read_bigquery(spark, access, stored.path, SCHEMA, settings.spark_partitions)
+    write_results(
+        unerased(contacts, deleted, found_at=searched_at, broadcast=stored.rows <= BROADCAST_ROWS),
+        database.conninfo(Role.WRITER),
+        ResultWrite(TARGET, run_id, STEP, tuple(customers)),
+    )

@@ -3,21 +3,26 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.broker.factory import open_broker
-from clientmgr.contact_deletions.bigquery import bounds
+from clientmgr.contact_deletions.bigquery import StoredResult, bounds
+from clientmgr.contact_deletions.paging import CustomersRows, fetch_pages
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.metadata import log_summary, partition_results
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
-from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
+from clientmgr_dagster.spark.deleted_contacts import store_page
 from clientmgr_dagster.spark.session import SparkResource
+
+if TYPE_CHECKING:
+    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 GROUP = "contact_deletion"
 
@@ -32,18 +37,25 @@ GROUP = "contact_deletion"
     description="What customers deleted since their watermark, fetched in pages of CONTACT_DELETION_PAGE_SIZE.",
 )
 def deleted_contacts(
-    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """One query for a chunk of tenants, however many pages it has. A second run finds the same and keeps it once."""
     settings = tenants.settings
     active = active_customers_of(context, tenants)
     with tenants.database.connect(Role.READER) as connection:
         since = bounds(watermarks(connection, active), timedelta(hours=settings.contact_deletion_overlap_hours))
-    fetch = DeletedContactsFetch(spark.spark_session, tenants.database, settings, since, context.run.run_id)
+
+    def store(page: StoredResult) -> list[CustomersRows]:
+        return spark.run(context, store_page, tenants.database, settings, page, list(since), run_id=context.run.run_id)
+
     rows: Counter[CustomerId] = Counter()
-    for page in fetch.pages():
-        rows.update(page.rows)
-        context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
+    with bigquery.get_client() as client:
+        for page in fetch_pages(client, settings, since, store):
+            rows.update(page.rows)
+            context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, active)
     log_summary(context, "deleted_contacts", waiting, unit="contacts", rows_in_bigquery=rows.total())

@@ -43,8 +43,9 @@ def dashboard_tenant_metrics(
     with tenants.database.connect(Role.READER) as connection:
         customers = [tenant.customer_id for tenant in list_tenants(connection, TenantStatus.ACTIVE)]
         legacy = legacy_customers(connection, policy, customers)
-    collect_metrics(
-        spark.spark_session,
+    spark.run(
+        context,
+        collect_metrics,
         tenants.database,
         tenants.settings,
         customers,
