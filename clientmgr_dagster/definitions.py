@@ -13,7 +13,7 @@ import dagster as dg
 
 from clientmgr_dagster import defs as our_defs
 from clientmgr_dagster.policies import FRESHNESS
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.runs.executor import watched_executor
 from clientmgr_dagster.spark.session import SparkResource
 
@@ -21,7 +21,12 @@ from clientmgr_dagster.spark.session import SparkResource
 def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:
     """The definitions of `defs/` and of `more` packages like it, with any resource replaced by name."""
     shared = dg.Definitions(
-        resources={"tenants": TenantsResource(), "spark": SparkResource(), **resources},
+        resources={
+            "tenants": TenantsResource(),
+            "spark": SparkResource(),
+            "bigquery": bigquery_resource,
+            **resources,
+        },
         # A process per step would be a JVM per step.
         executor=watched_executor,
     )

@@ -1,6 +1,7 @@
 """The resources of assets and sensors. Settings come from the environment, as everywhere."""
 
 import functools
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -9,6 +10,9 @@ from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+
+if TYPE_CHECKING:
+    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 
 class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -27,3 +31,11 @@ class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     def cursor_reader(self, topic: str) -> CursorReader:
         return CursorReader(self.database, self.settings, topic)
+
+
+@dg.resource(description="BigQuery with the deleted contacts: dagster-gcp's resource, by our settings.")
+def bigquery_resource(_context: dg.InitResourceContext) -> "DeletedContactsBigQuery":
+    # Imported late, by the steps that ask BigQuery: it takes two seconds, which every other run would pay too.
+    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
+
+    return DeletedContactsBigQuery.from_settings(load_settings())

@@ -15,6 +15,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSettingError
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.exposure import is_loopback
 from clientmgr.base.hiding import display_value
 from clientmgr.base.strong_keys import HOW_TO_MAKE_ONE, is_sample_password, weakness
 
@@ -66,8 +67,26 @@ def _anchor_places(value: SecretStr) -> SecretStr:
     return value
 
 
+def _connect_url(value: str) -> str:
+    if not value:
+        return value
+    host, _, parameters = value.removeprefix("sc://").partition("/")
+    if not value.startswith("sc://") or not host:
+        raise ValueError("a URL like sc://host:15002/;use_ssl=true")
+    named = dict(one.partition("=")[::2] for one in parameters.split(";"))
+    # pyspark turns TLS on for a token too.
+    is_encrypted = named.get("use_ssl", "").lower() == "true" or bool(named.get("token"))
+    if not is_encrypted and not is_loopback(re.sub(r":\d+$", "", host)):
+        raise ValueError(
+            "TLS to a host that is not this machine, because logins are sent to it: sc://host:port/;use_ssl=true, "
+            "or with ;token=…"
+        )
+    return value
+
+
 PostgresUrl = Annotated[str, AfterValidator(_postgres_url)]
 OriginUrl = Annotated[str, AfterValidator(_origin_url)]
+ConnectUrl = Annotated[str, AfterValidator(_connect_url)]
 RedisUrl = Annotated[str, AfterValidator(_redis_url)]
 StrongKey = Annotated[SecretStr, AfterValidator(_strong_key)]
 SecretWebUrl = Annotated[SecretStr, AfterValidator(_web_url)]
@@ -181,11 +200,21 @@ class Settings(BaseSettings):
         "local[*]", description="Where Spark runs: local[*], spark://host:7077, yarn, k8s://https://host:443."
     )
     # Not SPARK_REMOTE: pyspark reads a variable of that name itself, and an empty one means Connect to it.
-    spark_connect_url: str = Field(
-        "", description="Spark Connect server, like sc://host:15002. Set: SPARK_MASTER does not count."
+    spark_connect_url: ConnectUrl = Field(
+        "",
+        description="Spark Connect server, like sc://host:15002/;use_ssl=true: it is sent logins, so only on this "
+        "machine may it be without TLS. Set: SPARK_MASTER does not count.",
     )
     spark_conf: dict[str, str] = Field(
         {}, description='More of Spark\'s own settings, as JSON: {"spark.executor.memory": "2g"}.'
+    )
+    spark_run_by: Literal["session", "submit"] = Field(
+        "session",
+        description="Who runs the batch jobs. session: the run itself, on SPARK_MASTER or by SPARK_CONNECT_URL. "
+        "submit: a spark-submit for each job, to SPARK_MASTER, by Dagster Pipes.",
+    )
+    spark_submit: str = Field(
+        "", description="Path of the spark-submit that SPARK_RUN_BY=submit starts. Empty: the pyspark package's."
     )
     spark_partitions: int = Field(
         8,

@@ -1,4 +1,6 @@
-"""BigQuery as we use it: clients, of a stand-in too, and the queries for deleted contacts: a page, or all there are.
+"""BigQuery as we use it: the queries for deleted contacts (a page, or all there are), and tables of what they find.
+
+Whoever asks BigQuery hands in a client: Dagster's comes from its own resource (`clientmgr_dagster/resources.py`).
 
 Contact ids are parameters and never in a query's text: errors quote the text, and are kept in Dagster's event log.
 """
@@ -27,48 +29,43 @@ _TABLE = re.compile(r"^[A-Za-z0-9_\-]+\.[A-Za-z0-9_\-]+$")
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def checked_project(project: str | None) -> str:
+    if not project:
+        raise SettingsError("BIGQUERY_PROJECT: expected the project of the deleted contacts, got nothing")
+    return project
+
+
+def stand_in_client(project: str, endpoint: str) -> "bigquery.Client":
+    """A client of a stand-in, which needs no credentials."""
+    from google.auth.credentials import AnonymousCredentials
+    from google.cloud import bigquery
+
+    return bigquery.Client(
+        project=project, credentials=AnonymousCredentials(), client_options={"api_endpoint": endpoint}
+    )
+
+
 @dataclass(frozen=True)
-class BigQueryAccess:
-    """How BigQuery is reached. An endpoint means a stand-in, which needs no credentials."""
+class StorageAccess:
+    """How stored results are read, by tasks elsewhere too. They can run no query with it, and it holds no secret."""
 
     project: str
     endpoint: str = ""
-    storage_endpoint: str = ""
-    scratch_dataset: str = ""
-    """Where pages are stored for reading; empty: where BigQuery itself keeps the results of queries."""
+    """host:port of a stand-in, which needs no credentials."""
 
     @classmethod
-    def from_settings(cls, settings: Settings) -> "BigQueryAccess":
-        if not settings.bigquery_project:
-            raise SettingsError("BIGQUERY_PROJECT: expected the project of the deleted contacts, got nothing")
-        return cls(
-            settings.bigquery_project,
-            settings.bigquery_endpoint,
-            settings.bigquery_storage_endpoint,
-            settings.bigquery_scratch_dataset,
-        )
+    def from_settings(cls, settings: Settings) -> "StorageAccess":
+        return cls(checked_project(settings.bigquery_project), settings.bigquery_storage_endpoint)
 
-    def client(self) -> "bigquery.Client":
-        from google.auth.credentials import AnonymousCredentials
-        from google.cloud import bigquery
-
-        if not self.endpoint:
-            return bigquery.Client(project=self.project)
-        return bigquery.Client(
-            project=self.project,
-            credentials=AnonymousCredentials(),
-            client_options={"api_endpoint": self.endpoint},
-        )
-
-    def storage_client(self) -> "bigquery_storage.BigQueryReadClient":
+    def client(self) -> "bigquery_storage.BigQueryReadClient":
         from google.cloud import bigquery_storage
 
-        if not self.storage_endpoint:
+        if not self.endpoint:
             return bigquery_storage.BigQueryReadClient()
         import grpc
         from google.cloud.bigquery_storage_v1.services.big_query_read.transports import BigQueryReadGrpcTransport
 
-        channel = grpc.insecure_channel(self.storage_endpoint, options=[("grpc.max_receive_message_length", -1)])
+        channel = grpc.insecure_channel(self.endpoint, options=[("grpc.max_receive_message_length", -1)])
         return bigquery_storage.BigQueryReadClient(transport=BigQueryReadGrpcTransport(channel=channel))
 
 
@@ -97,31 +94,34 @@ def bounds(watermarks: Mapping[CustomerId, datetime | None], overlap: timedelta)
 
 @contextlib.contextmanager
 def stored_result(
-    access: BigQueryAccess, query: str, parameters: "Sequence[bigquery.ScalarQueryParameter]" = ()
+    client: "bigquery.Client",
+    query: str,
+    parameters: "Sequence[bigquery.ScalarQueryParameter]" = (),
+    *,
+    scratch_dataset: str = "",
 ) -> Iterator[StoredResult]:
     """Run a query and have BigQuery store what it finds in a table, until the end of the `with`.
 
-    Storage Read only reads tables. It reads a million rows in the time the REST interface takes for some thousands.
+    The table is in `scratch_dataset`, or, without one, where BigQuery itself keeps the results of queries. Storage Read
+    only reads tables. It reads a million rows in the time the REST interface takes for some thousands.
     """
     from google.cloud.bigquery import QueryJobConfig, TableReference
     from google.cloud.bigquery.retry import DEFAULT_RETRY
 
-    client = access.client()
     patience = DEFAULT_RETRY.with_timeout(DEADLINE_S)
-    aside = f"{access.project}.{access.scratch_dataset}.clientmgr_page_{uuid.uuid4().hex}"
-    if access.scratch_dataset:
+    aside = f"{client.project}.{scratch_dataset}.clientmgr_page_{uuid.uuid4().hex}"
+    if scratch_dataset:
         query = f"CREATE TABLE `{aside}` {EXPIRES} AS {query}"
     config = QueryJobConfig(query_parameters=list(parameters))
     try:
         job = client.query(query, job_config=config, timeout=DEADLINE_S, retry=patience, job_retry=None)
         job.result(timeout=DEADLINE_S, max_results=1, retry=patience)
-        found = TableReference.from_string(aside) if access.scratch_dataset else job.destination
+        found = TableReference.from_string(aside) if scratch_dataset else job.destination
         rows = client.get_table(found, timeout=DEADLINE_S, retry=patience).num_rows
         yield StoredResult(f"projects/{found.project}/datasets/{found.dataset_id}/tables/{found.table_id}", rows)
     finally:
-        if access.scratch_dataset:
+        if scratch_dataset:
             client.delete_table(aside, not_found_ok=True, timeout=DEADLINE_S, retry=patience)
-        client.close()
 
 
 def page_query(

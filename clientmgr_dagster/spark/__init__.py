@@ -1,1 +1,1 @@
-"""Spark: session, data sources, writer, and the transforms as plain functions. Only the session knows Dagster."""
+"""Spark: sessions, data sources, writer, and the jobs as plain functions. Session, pipes and submit know Dagster."""

@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from clientmgr.contact_deletions.bigquery import DEADLINE_S, BigQueryAccess
+from clientmgr.contact_deletions.bigquery import DEADLINE_S, StorageAccess
 from clientmgr_dagster.spark.registration import register_once
 
 FORMAT = "clientmgr_bigquery"
@@ -26,7 +26,7 @@ class Stream(InputPartition):
 class BigQueryReader(DataSourceReader):
     """Opens the session on the driver and reads one of its streams in each task."""
 
-    def __init__(self, access: BigQueryAccess, table: str, partitions: int, schema: StructType) -> None:
+    def __init__(self, access: StorageAccess, table: str, partitions: int, schema: StructType) -> None:
         self._access = access
         self._table = table
         self._partitions = partitions
@@ -40,7 +40,7 @@ class BigQueryReader(DataSourceReader):
             data_format=types.DataFormat.ARROW,
             read_options=types.ReadSession.TableReadOptions(selected_fields=self._schema.fieldNames()),
         )
-        created = self._access.storage_client().create_read_session(
+        created = self._access.client().create_read_session(
             parent=f"projects/{self._access.project}",
             read_session=session,
             max_stream_count=self._partitions,
@@ -53,12 +53,12 @@ class BigQueryReader(DataSourceReader):
         if not name:
             return
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
-        rows = self._access.storage_client().read_rows(name, timeout=DEADLINE_S).rows()
+        rows = self._access.client().read_rows(name, timeout=DEADLINE_S).rows()
         for page in rows.pages:
             yield page.to_arrow().select(arrow_schema.names).cast(arrow_schema)
 
 
-def bigquery_source(access: BigQueryAccess) -> type[DataSource]:
+def bigquery_source(access: StorageAccess) -> type[DataSource]:
     """The class to register; it holds how BigQuery is reached, as `tenant_source`'s does for PostgreSQL."""
 
     class BigQuerySource(DataSource):
@@ -72,7 +72,7 @@ def bigquery_source(access: BigQueryAccess) -> type[DataSource]:
     return BigQuerySource
 
 
-def read_bigquery(spark: SparkSession, access: BigQueryAccess, table: str, schema: str, partitions: int) -> DataFrame:
+def read_bigquery(spark: SparkSession, access: StorageAccess, table: str, schema: str, partitions: int) -> DataFrame:
     """A table (projects/…/datasets/…/tables/…); only the columns that the schema names are fetched."""
     register_once(spark, bigquery_source, access)
     reader = spark.read.format(FORMAT).schema(schema)

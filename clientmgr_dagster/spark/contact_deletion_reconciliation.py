@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
-from clientmgr.contact_deletions.bigquery import BigQueryAccess, everything_query, stored_result
+from clientmgr.contact_deletions.bigquery import StorageAccess, StoredResult
 from clientmgr_dagster.spark.bigquery_source import read_bigquery
 from clientmgr_dagster.spark.deleted_contacts import SCHEMA
 from clientmgr_dagster.spark.device_columns import ERROR
@@ -49,23 +49,21 @@ def find_unerased(
     database: Database,
     settings: Settings,
     customers: Sequence[CustomerId],
+    stored: StoredResult,
     *,
     searched_at: datetime,
     run_id: str,
 ) -> None:
     """Put the customers' deleted contacts that still have devices in `unerased_contacts`, in place of the last ones.
 
+    `stored` is all that they ever deleted, up to `searched_at`: what says that it is deleted in the future waits.
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
     if not customers:
         return
-    access = BigQueryAccess.from_settings(settings)
     schema = f"customer_id bigint, contact_id bigint, {ERROR} string"
     conninfo = reading_conninfo(database, settings)
-    # What says that it is deleted in the future waits until then.
-    query = everything_query(settings.bigquery_deleted_contacts_table, customers, until=searched_at)
-    # The snapshot last: BigQuery may take a while, and VACUUM waits for a snapshot.
-    with stored_result(access, query) as stored, shared_snapshot(conninfo, settings, customers) as snapshot:
+    with shared_snapshot(conninfo, settings, customers) as snapshot:
         request = Request(
             tuple(customers),
             settings.spark_partitions,
@@ -74,6 +72,7 @@ def find_unerased(
             failures_as_rows=True,
         )
         contacts = read_tenants(spark, conninfo, request, schema)
+        access = StorageAccess.from_settings(settings)
         deleted = read_bigquery(spark, access, stored.path, SCHEMA, settings.spark_partitions)
         write_results(
             unerased(contacts, deleted, found_at=searched_at, broadcast=stored.rows <= BROADCAST_ROWS),

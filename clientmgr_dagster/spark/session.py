@@ -2,16 +2,24 @@
 
 import functools
 import os
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
 from pyspark.sql import SparkSession
 
+from clientmgr.base.database import Database
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings, load_settings
+from clientmgr_dagster.spark.batch_jobs import order_for
+from clientmgr_dagster.spark.pipes import Launcher, run_by_pipes
+from clientmgr_dagster.spark.sql_config import sql_config
 from clientmgr_dagster.spark.stopping import cancel_jobs, interrupts_stay_as_they_are, tag_of
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
 
 APP_NAME = "client-manager"
 # What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.
@@ -34,6 +42,30 @@ class SparkResource(LazyPySparkResource):
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self._spark_session is not None and self._run_id:
             cancel_jobs(self._spark_session, self._run_id)
+
+    def launcher(self, settings: Settings) -> Launcher | None:
+        """What runs jobs outside of this process, by Dagster Pipes. None: this session does."""
+        if settings.spark_run_by == "session":
+            return None
+        from clientmgr_dagster.spark.submit import SparkSubmit
+
+        return SparkSubmit(settings, {**session_config(settings), **self.spark_config})
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        job: Callable[Concatenate[SparkSession, Database, Settings, Parameters], Result],
+        database: Database,
+        settings: Settings,
+        *args: Parameters.args,
+        **kwargs: Parameters.kwargs,
+    ) -> Result:
+        """Run a function of `batch_jobs.py` with these parameters, where the settings say: the caller need not know."""
+        launcher = self.launcher(settings)
+        if launcher is None:
+            return job(self.spark_session, database, settings, *args, **kwargs)
+        result: Result = run_by_pipes(launcher, context, job, order_for(job, settings, args, kwargs))
+        return result
 
     def _init_session(self) -> None:
         if self._spark_session is None:
@@ -58,11 +90,7 @@ def start_session(settings: Settings, more: dict[str, Any] | None = None) -> Spa
 
 def session_config(settings: Settings) -> dict[str, str]:
     """Spark's settings for ours. No credentials: those travel inside the data sources' classes."""
-    config = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.shuffle.partitions": str(settings.spark_partitions),
-    }
+    config = sql_config(settings)
     if settings.spark_connect_url:
         config["spark.remote"] = settings.spark_connect_url
     else:

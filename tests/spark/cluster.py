@@ -68,6 +68,10 @@ class Cluster:
         eventually(lambda: "Spark Connect server started at" in log.read_text(), "a Connect server", within_s=90)
         return f"sc://{LOOPBACK}:{port}"
 
+    def logs(self) -> list[Path]:
+        """Of the master, the workers and all executors."""
+        return [file for file in self._folder.rglob("*") if file.is_file() and file.suffix != ".jar"]
+
     def stop(self) -> None:
         while self._processes:
             self._processes.pop().stop()

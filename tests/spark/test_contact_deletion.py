@@ -29,7 +29,7 @@ from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr_dagster.defs.contact_deletion.assets import FOUND, contact_deletions
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
 from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_deletion
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.spark.calling import passes, requests_of
 from tests.spark.deletions import START, TABLE, add, add_one, published
@@ -50,7 +50,7 @@ def materialize(instance: dg.DagsterInstance, *selected: str) -> dg.ExecuteInPro
         [contact_deletions],
         instance=instance,
         selection=dg.AssetSelection.assets(*selected) if selected else None,
-        resources={"tenants": TenantsResource(), "spark": SparkResource()},
+        resources={"tenants": TenantsResource(), "spark": SparkResource(), "bigquery": bigquery_resource},
         tags={
             "dagster/asset_partition_range_start": str(ORDINARY),
             "dagster/asset_partition_range_end": str(EMPTY),
@@ -132,7 +132,7 @@ def test_a_page_ends_with_what_is_due(bigquery: BigQueryStandIn) -> None:
     add(bigquery, ORDINARY, 1, 3)
 
     def due(until: datetime) -> list[int]:
-        with contextlib.closing(bigquery.access.client()) as client:
+        with contextlib.closing(bigquery.client()) as client:
             query = page_query(TABLE, {ORDINARY: START}, until=until, after=None, limit=10)
             rows = client.query(query, timeout=30, retry=None, job_retry=None).result(timeout=60)
             return [row["contact_id"] for row in rows]
@@ -142,7 +142,7 @@ def test_a_page_ends_with_what_is_due(bigquery: BigQueryStandIn) -> None:
 
 
 def rows_of(bigquery: BigQueryStandIn, query: str, after: Position | None) -> list[tuple[int, int, datetime]]:
-    with contextlib.closing(bigquery.access.client()) as client:
+    with contextlib.closing(bigquery.client()) as client:
         config = QueryJobConfig(query_parameters=page_parameters(after))
         rows = client.query(query, job_config=config, timeout=30, retry=None, job_retry=None).result(timeout=60)
         return [(row["customer_id"], row["contact_id"], row["deleted_at"]) for row in rows]

@@ -1,6 +1,7 @@
 """Reconciliation of deleted contacts: whatever BigQuery says, and however late, no deleted contact keeps devices."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.base.stopping import StoppedError
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.contact_deletions.bigquery import everything_query, stored_result
 from clientmgr.contact_deletions.publishing import deletion_message, watermarks
 from clientmgr.contact_deletions.reconciliation import publish_unerased, record_search, results_of
 from clientmgr.contracts import topics
@@ -28,13 +30,13 @@ from clientmgr_dagster.defs.contact_deletion.reconciliation import (
 )
 from clientmgr_dagster.defs.contact_deletion.schedules import nightly_contact_deletion_reconciliation
 from clientmgr_dagster.partitions import partition_range
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.spark import contact_deletion_reconciliation as search
 from clientmgr_dagster.spark.deleted_contacts import SCHEMA
 from clientmgr_dagster.spark.session import SparkResource
 from streaming import contact_deletion, writer
 from tests.spark.calling import requests_of
-from tests.spark.deletions import START, add_one, published
+from tests.spark.deletions import START, TABLE, add_one, published
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
 from tests.streaming.rig import Rig, event, read_topic
 
@@ -86,7 +88,7 @@ def materialize(instance: dg.DagsterInstance, *assets: dg.AssetsDefinition) -> d
     return dg.materialize(
         assets or [contact_deletion_reconciliation],
         instance=instance,
-        resources={"tenants": TenantsResource(), "spark": SparkResource()},
+        resources={"tenants": TenantsResource(), "spark": SparkResource(), "bigquery": bigquery_resource},
         tags=partition_range([str(ORDINARY), str(EMPTY)]),
         raise_on_error=False,
     )
@@ -355,7 +357,14 @@ def test_a_search_by_a_step_that_is_tried_again_counts_once(
     resource = TenantsResource()
     for _ in range(2):
         now = datetime.now(UTC)
-        search.find_unerased(spark, resource.database, resource.settings, [ORDINARY], searched_at=now, run_id="same")
+        query = everything_query(TABLE, [ORDINARY], until=now)
+        with (
+            contextlib.closing(bigquery.client()) as client,
+            stored_result(client, query, scratch_dataset=resource.settings.bigquery_scratch_dataset) as stored,
+        ):
+            search.find_unerased(
+                spark, resource.database, resource.settings, [ORDINARY], stored, searched_at=now, run_id="same"
+            )
         with resource.database.connect(Role.WRITER) as connection:
             record_search(connection, [ORDINARY], run_id="same", searched_at=now, overlap=timedelta(hours=24))
             (result,) = results_of(connection, [ORDINARY], run_id="same")

@@ -82,7 +82,7 @@ def test_contacts_of_each_customer_are_deleted_in_bigquery(
 
     assert fill_deleted_contacts(bigquery_stand_in, "contacts.demo", database, [ORDINARY]) == {ORDINARY: 5}
 
-    client = bigquery_stand_in.access.client()
+    client = bigquery_stand_in.client()
     try:
         rows = client.query("SELECT customer_id, contact_id FROM contacts.demo ORDER BY 2").result(timeout=60)
         assert [tuple(row.values()) for row in rows] == [(ORDINARY, contact) for contact in range(1000, 1005)]

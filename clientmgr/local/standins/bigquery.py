@@ -1,14 +1,19 @@
 """A BigQuery on this machine: bqemulator, REST and Storage Read."""
 
+import contextlib
 import subprocess
 import urllib.error
 import urllib.request
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from clientmgr.contact_deletions.bigquery import BigQueryAccess
+from clientmgr.contact_deletions.bigquery import stand_in_client
 from clientmgr.local.children.guarded import GuardedProcess
 from clientmgr.local.embedded.server import LOOPBACK, free_port
 from clientmgr.local.standins.server import StandIn
+
+if TYPE_CHECKING:
+    from google.cloud import bigquery
 
 PROJECT = "stand-in"
 DATASET = "contacts"
@@ -36,20 +41,17 @@ class BigQueryStandIn(StandIn):
             "bigquery_scratch_dataset": DATASET,
         }
 
-    @property
-    def access(self) -> BigQueryAccess:
-        return BigQueryAccess(PROJECT, f"http://{LOOPBACK}:{self.port}", f"{LOOPBACK}:{self._storage_port}", DATASET)
+    def client(self) -> "bigquery.Client":
+        """Close it after use."""
+        return stand_in_client(PROJECT, f"http://{LOOPBACK}:{self.port}")
 
     def start(self) -> None:
         super().start()
         self.execute(f"CREATE SCHEMA IF NOT EXISTS {DATASET}")
 
     def execute(self, sql: str) -> None:
-        client = self.access.client()
-        try:
+        with contextlib.closing(self.client()) as client:
             client.query(sql, timeout=30, retry=None, job_retry=None).result(timeout=60)
-        finally:
-            client.close()
 
     def _prepare(self) -> None:
         super()._prepare()

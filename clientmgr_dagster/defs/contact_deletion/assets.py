@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -15,7 +16,8 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.base.stopping import StillWanted
 from clientmgr.broker.factory import open_broker
-from clientmgr.contact_deletions.bigquery import bounds
+from clientmgr.contact_deletions.bigquery import StoredResult, bounds
+from clientmgr.contact_deletions.paging import CustomersRows, fetch_pages
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
@@ -24,8 +26,11 @@ from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.metadata import log_partitions, log_summary
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
-from clientmgr_dagster.spark.deleted_contacts import DeletedContactsFetch
+from clientmgr_dagster.spark.deleted_contacts import store_page
 from clientmgr_dagster.spark.session import SparkResource
+
+if TYPE_CHECKING:
+    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 GROUP = "contact_deletion"
 FOUND, MESSAGES = "deleted_contacts", "contact_deletion_messages"
@@ -57,14 +62,17 @@ FOUND, MESSAGES = "deleted_contacts", "contact_deletion_messages"
     **PER_TENANT,
 )
 def contact_deletions(
-    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
 ) -> Iterator[dg.AssetCheckResult]:
     """Fetch, then publish. Tenants that are no longer active are passed over."""
     selected = {key.to_user_string() for key in context.selected_asset_keys}
     if selected:
         customers = active_customers_of(context, tenants)
         if FOUND in selected:
-            _fetch(context, tenants, spark, customers)
+            _fetch(context, tenants, spark, bigquery, customers)
         if MESSAGES in selected:
             _publish(context, tenants, customers)
     if context.selected_asset_check_keys:
@@ -72,17 +80,25 @@ def contact_deletions(
 
 
 def _fetch(
-    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource, customers: Sequence[CustomerId]
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    bigquery: "DeletedContactsBigQuery",
+    customers: Sequence[CustomerId],
 ) -> None:
     """One query for a chunk of tenants, however many pages it has. A second run finds the same and keeps it once."""
     settings = tenants.settings
     with tenants.database.connect(Role.READER) as connection:
         since = bounds(watermarks(connection, customers), timedelta(hours=settings.contact_deletion_overlap_hours))
-    fetch = DeletedContactsFetch(spark.spark_session, tenants.database, settings, since, context.run.run_id)
+
+    def store(page: StoredResult) -> list[CustomersRows]:
+        return spark.run(context, store_page, tenants.database, settings, page, list(since), run_id=context.run.run_id)
+
     rows: Counter[CustomerId] = Counter()
-    for page in fetch.pages():
-        rows.update(page.rows)
-        context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
+    with bigquery.get_client() as client:
+        for page in fetch_pages(client, settings, since, store):
+            rows.update(page.rows)
+            context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, customers)
     log_summary(context, FOUND, waiting, unit="contacts", rows_in_bigquery=rows.total())

@@ -6,6 +6,7 @@ The hourly fetch never sees a row of BigQuery that came later than its overlap. 
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -13,6 +14,7 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.base.stopping import StillWanted
 from clientmgr.broker.factory import open_broker
+from clientmgr.contact_deletions.bigquery import everything_query, stored_result
 from clientmgr.contact_deletions.reconciliation import (
     MissedNights,
     Publishing,
@@ -31,6 +33,9 @@ from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.contact_deletion_reconciliation import STEP, find_unerased
 from clientmgr_dagster.spark.session import SparkResource
+
+if TYPE_CHECKING:
+    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 NAME = "contact_deletion_reconciliation"
 
@@ -54,12 +59,15 @@ NOTHING_MISSED = dg.AssetCheckSpec(
     description=f"Contacts deleted in BigQuery that still have devices here, published to `{CONTACT_DELETION}`.",
 )
 def contact_deletion_reconciliation(
-    context: dg.AssetExecutionContext, tenants: TenantsResource, spark: SparkResource
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
 ) -> Iterator[dg.AssetCheckResult]:
     """Find, count, publish. Only tenants that succeeded are materialised. If any failed, the run fails and says why."""
     customers = active_customers_of(context, tenants)
     run_id = context.run.run_id
-    failures = _find(tenants, spark, customers, run_id)
+    failures = _find(context, tenants, spark, bigquery, customers)
     readable = [customer for customer in customers if customer not in failures]
     with stoppable(context) as still_wanted:
         failures |= asyncio.run(_publish(tenants, readable, run_id, still_wanted)).failures
@@ -93,10 +101,31 @@ def nothing_missed_for_two_nights(tenants: TenantsResource) -> dg.AssetCheckResu
 
 
 def _find(
-    tenants: TenantsResource, spark: SparkResource, customers: Sequence[CustomerId], run_id: str
+    context: dg.AssetExecutionContext,
+    tenants: TenantsResource,
+    spark: SparkResource,
+    bigquery: "DeletedContactsBigQuery",
+    customers: Sequence[CustomerId],
 ) -> dict[CustomerId, str]:
-    settings, searched_at = tenants.settings, datetime.now(UTC)
-    find_unerased(spark.spark_session, tenants.database, settings, customers, searched_at=searched_at, run_id=run_id)
+    settings, searched_at, run_id = tenants.settings, datetime.now(UTC), context.run.run_id
+    if not customers:
+        return {}
+    # What says that it is deleted in the future waits until then.
+    query = everything_query(settings.bigquery_deleted_contacts_table, customers, until=searched_at)
+    with (
+        bigquery.get_client() as client,
+        stored_result(client, query, scratch_dataset=settings.bigquery_scratch_dataset) as stored,
+    ):
+        spark.run(
+            context,
+            find_unerased,
+            tenants.database,
+            settings,
+            customers,
+            stored,
+            searched_at=searched_at,
+            run_id=run_id,
+        )
     with tenants.database.connect(Role.WRITER) as connection:
         failures = failures_of(connection, run_id, STEP)
         record_search(

@@ -115,8 +115,9 @@ def _find(
         legacy = legacy_customers(connection, policy, customers)
         forget_candidates(connection, legacy)
     if searched := [customer for customer in customers if customer not in legacy]:
-        find_orphans(
-            spark.spark_session,
+        spark.run(
+            context,
+            find_orphans,
             tenants.database,
             tenants.settings,
             searched,

@@ -84,8 +84,9 @@ def _collect(
     with tenants.database.connect(Role.READER) as connection:
         legacy = legacy_customers(connection, policy, customers)
     if customers:
-        collect_metrics(
-            spark.spark_session,
+        spark.run(
+            context,
+            collect_metrics,
             tenants.database,
             tenants.settings,
             customers,
