@@ -10,10 +10,13 @@ from clientmgr.base.data_folder import attach
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import dagster_environment, dagster_programs
-from clientmgr.operations.dagster_addresses import code_server_socket, ensure_dagster_login
+from clientmgr.operations.code_server_socket import code_server_socket
+from clientmgr.operations.dagster_addresses import ensure_dagster_login
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 
-app = typer.Typer(help="Dagster's code server, daemon and webserver in the foreground, each by itself.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dagster's code server, daemon and webserver in the foreground, each by itself.", no_args_is_help=True
+)
 
 
 @app.command("code-server")

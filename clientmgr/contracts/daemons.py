@@ -455,7 +455,7 @@ DAGSTER: Final = (
         "dagster-webserver",
         "Dagster's UI, with the dashboard's users and sessions",
         arguments=("dagster", "webserver"),
-        # Runs are the code server's: this one queues them, says in the audit log who asked, and knows who has signed in.
+        # Runs are the code server's: this one queues them, audits who asked, and knows who has signed in.
         roles=(Role.WRITER, Role.READER),
         settings=(
             "DAGSTER_HOST",

@@ -1,23 +1,13 @@
-"""Where Dagster is: its UI, its code server, and its own tables in PostgreSQL."""
+"""Where Dagster is: its UI, and its own tables in PostgreSQL."""
 
-import hashlib
-import os
 import ssl
-import tempfile
-from pathlib import Path
-from typing import Final
 from urllib.parse import quote
 
 from clientmgr.base.connection_rights import connect_checked
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.listening import in_url
 from clientmgr.base.logins import DAGSTER, DAGSTER_SCHEMA
-from clientmgr.base.private_files import ensure_private_folder
 from clientmgr.base.settings import Settings
-
-LONGEST_SOCKET_PATH: Final = 107
-"""Of a Unix socket, in bytes: the kernel's limit."""
-SOCKET_NAME: Final = "code-server.sock"
 
 
 def dagster_database_url(settings: Settings) -> str:
@@ -34,23 +24,6 @@ def dagster_database_url(settings: Settings) -> str:
 def ensure_dagster_login(settings: Settings) -> None:
     """Refuse to start Dagster on a login that can do more than Dagster needs: it opens its connections by itself."""
     connect_checked(dagster_database_url(settings)).close()
-
-
-def code_server_socket(settings: Settings) -> Path:
-    """As DAGSTER_CODE_SERVER_SOCKET says. Without it, in DATA_DIR, or where that is too deep, in a folder of our own."""
-    if settings.dagster_code_server_socket:
-        chosen = Path(settings.dagster_code_server_socket).absolute()
-        if len(bytes(chosen)) > LONGEST_SOCKET_PATH:
-            raise SettingsError(
-                f"DAGSTER_CODE_SERVER_SOCKET: expected a path of up to {LONGEST_SOCKET_PATH} bytes, got {chosen}"
-            )
-        return chosen
-    folder = settings.data_dir.resolve() / "dagster"
-    if len(bytes(folder / SOCKET_NAME)) > LONGEST_SOCKET_PATH:
-        digest = hashlib.sha256(bytes(folder)).hexdigest()[:16]
-        folder = Path(tempfile.gettempdir()) / f"clientmgr-{os.geteuid()}-{digest}"
-    ensure_private_folder(folder)
-    return folder / SOCKET_NAME
 
 
 def ui_url(settings: Settings) -> str:

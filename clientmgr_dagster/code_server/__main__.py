@@ -57,7 +57,7 @@ def serve(socket: str, module: str, location: str, patience_s: float) -> None:
         location_name=location,
     )
     server = DagsterGrpcServer(ended, servicer, logger, threads, socket=socket)
-    server.serve()
+    server.serve()  # type: ignore[no-untyped-call]  # Dagster's
 
 
 def _raise_on_signals() -> None:

@@ -7,6 +7,7 @@ run fails by itself, in the event log too, and Dagster starts it again.
 """
 
 import multiprocessing
+import os
 import threading
 import time
 from collections.abc import Sequence
@@ -19,7 +20,17 @@ from dagster._grpc.server import DagsterApiServer
 from dagster._grpc.types import CancelExecutionRequest, GetCurrentRunsResult
 from dagster._serdes import deserialize_value, serialize_value
 
-NEEDED_BY_EVERY_RUN: Final = ("dagster._grpc.impl", "dagster_postgres", "clientmgr_dagster.code_server.run_process")
+NEEDED_BY_EVERY_RUN: Final = (
+    "dagster._grpc.impl",
+    "dagster_postgres",
+    "psycopg2.extras",
+    "upath",
+    "watchdog.observers.polling",
+    "clientmgr_dagster.code_server.run_process",
+)
+"""Besides the definitions. Whatever is missing here is imported by each run: slower, and no worse."""
+ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+"""Of libraries that start threads when they are imported: only a process with one thread is forked without danger."""
 LOOK_EVERY_S: Final = 0.1
 
 
@@ -31,19 +42,20 @@ class CodeServicer(DagsterApiServer):
         super().__init__(**dagster_s)
         self._patience_s = patience_s
         self._stopping = threading.Event()
+        os.environ |= ONE_THREAD
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload([module_name, *NEEDED_BY_EVERY_RUN])
         forkserver.ensure_running()
         # Dagster has no setting for it: a test looks whose child a run is.
-        self._mp_ctx = context
+        self._mp_ctx = context  # type: ignore[assignment]  # both are contexts
 
-    def StartRun(self, request: Any, context: grpc.ServicerContext) -> Any:  # noqa: N802  # as Dagster calls it
+    def StartRun(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Refused while we stop. Who is told so by an answer fails the run; who does not reach us asks again."""
         if self._stopping.is_set():
             context.abort(grpc.StatusCode.UNAVAILABLE, "the code server is stopping")
         return super().StartRun(request, context)
 
-    def ReloadCode(self, _request: Any, _context: grpc.ServicerContext) -> Any:  # noqa: N802  # as Dagster calls it
+    def ReloadCode(self, _request: Any, _context: grpc.ServicerContext) -> Any:
         """The UI's button. Runs begin with what was imported at the start: a part of it loaded anew would not do."""
         self._logger.warning("new code is loaded by a restart of the code server, see docs/dagster.md")
         return dagster_api_pb2.ReloadCodeReply()
@@ -57,7 +69,9 @@ class CodeServicer(DagsterApiServer):
         for run_id in self.runs_under_way():
             self._logger.warning("interrupting run %s: the code server stops", run_id)
             asked = serialize_value(CancelExecutionRequest(run_id=run_id))
-            self.CancelExecution(dagster_api_pb2.CancelExecutionRequest(serialized_cancel_execution_request=asked), None)
+            self.CancelExecution(
+                dagster_api_pb2.CancelExecutionRequest(serialized_cancel_execution_request=asked), None
+            )
         super().cleanup()
 
     def runs_under_way(self) -> Sequence[str]:

@@ -19,7 +19,8 @@ from clientmgr.local.processes.supervisor import (
     forward_line,
     forward_record_or_console_line,
 )
-from clientmgr.operations.dagster_addresses import code_server_socket, dagster_database_url
+from clientmgr.operations.code_server_socket import code_server_socket
+from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
 INTERRUPTED_RUNS_S = 15.0
@@ -82,19 +83,31 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
     patience_s = settings.shutdown_timeout_s
-    socket = str(code_server_socket(settings))
     return [
         Program(
             code_server.name,
-            [sys.executable, "-m", "clientmgr_dagster.code_server", socket, "--log-level", level]
-            + ["--patience", str(patience_s)],
+            [
+                *(sys.executable, "-m", "clientmgr_dagster.code_server", str(code_server_socket(settings))),
+                *("--log-level", level, "--patience", str(patience_s)),
+            ],
             {**dagster_environment(code_server, settings, environment), **spark_environment(settings)},
             # It waits for the runs under way, then interrupts them: they need a moment to say that they failed.
             grace_seconds=patience_s + INTERRUPTED_RUNS_S,
         ),
         Program(
             daemon.name,
-            [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace, "--log-format", "json", "--log-level", level],
+            [
+                sys.executable,
+                "-m",
+                "dagster._daemon",
+                "run",
+                "-w",
+                workspace,
+                "--log-format",
+                "json",
+                "--log-level",
+                level,
+            ],
             dagster_environment(daemon, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,
         ),

@@ -3,6 +3,7 @@
 import dagster as dg
 
 from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
+from clientmgr_dagster.partitions import RETRIED
 
 dashboard_job = dg.define_asset_job(
     "dashboard_job",
@@ -14,6 +15,7 @@ nightly_dashboard = dg.ScheduleDefinition(
     name="nightly_dashboard",
     job=dashboard_job,
     cron_schedule="15 4 * * *",
+    tags=RETRIED,
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Every night at 04:15 UTC.",
