@@ -10,7 +10,7 @@ from clientmgr.base.database import Role
 from clientmgr.base.portions import portions
 from clientmgr.operations.batch_failures import failures_of
 from clientmgr.tenants.registry import TenantStatus, find_tenants
-from clientmgr_dagster.partitions import PARTITIONS, partition_range
+from clientmgr_dagster.partitions import PARTITIONS, RETRIED, partition_range
 from clientmgr_dagster.policies import TENANTS_PER_RUN
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.results_writer import CONTROL_SCHEMA, ResultWrite
@@ -62,6 +62,6 @@ def requests_for_all(
         first, last = chunk[0], chunk[-1]
         run_key = f"{name}:{moment}:{first}:{last}"
         if first == last:
-            yield dg.RunRequest(run_key=run_key, partition_key=first)
+            yield dg.RunRequest(run_key=run_key, partition_key=first, tags=RETRIED)
         else:
-            yield dg.RunRequest(run_key=run_key, tags=partition_range([first, last]))
+            yield dg.RunRequest(run_key=run_key, tags=RETRIED | partition_range([first, last]))

@@ -20,8 +20,12 @@ tenants_partitions = dg.DynamicPartitionsDefinition(name=PARTITIONS)
 DDL_POOL = "tenant_ddl"
 """For what creates or drops schemas: too much of it at once would slow the daemons down."""
 
-LIFECYCLE_TAGS = {"dagster/priority": "10", "dagster/max_retries": "3", "dagster/max_runtime": "1800"}
-"""For runs that somebody waits for: they come first in the queue, and one whose process died is started again."""
+RETRIED = {"dagster/max_retries": "3"}
+"""For every run that no person started: one whose process died is started again. Our own dagster.yaml says the same for
+all runs, another instance's may not."""
+
+LIFECYCLE_TAGS = {**RETRIED, "dagster/priority": "10", "dagster/max_runtime": "1800"}
+"""For runs that somebody waits for: they come first in the queue."""
 
 
 UNFINISHED = [

@@ -184,8 +184,19 @@ class Settings(BaseSettings):
         description="PostgreSQL for Dagster's own storage: login clientmgr_dagster. "
         "Empty: DATABASE_URL's login takes that role, unless it is a superuser.",
     )
+    dagster_code_server_socket: str = Field(
+        "",
+        description="Unix socket of Dagster's code server, which only its own user can open. Empty: below DATA_DIR.",
+    )
     dagster_event_retention_days: float = Field(
         30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+    )
+    lifecycle_wait_s: float = Field(
+        4.0,
+        ge=0,
+        le=30,
+        description="How long Dagster's sensors on activations and deletions wait for a message, in each evaluation. "
+        "Dagster evaluates every 5 s.",
     )
     daemon_late_after_s: float = Field(
         300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."

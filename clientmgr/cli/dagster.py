@@ -10,10 +10,19 @@ from clientmgr.base.data_folder import attach
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import dagster_environment, dagster_programs
+from clientmgr.operations.code_server_socket import code_server_socket
 from clientmgr.operations.dagster_addresses import ensure_dagster_login
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 
-app = typer.Typer(help="Dagster's webserver and daemon in the foreground, each by itself.", no_args_is_help=True)
+app = typer.Typer(
+    help="Dagster's code server, daemon and webserver in the foreground, each by itself.", no_args_is_help=True
+)
+
+
+@app.command("code-server")
+def run_code_server() -> None:
+    """Run the server of our definitions, which starts the runs. One a system; SIGTERM waits for its runs first."""
+    _become("dagster-code-server")
 
 
 @app.command("webserver")
@@ -25,7 +34,7 @@ def run_webserver() -> None:
 
 @app.command("daemon")
 def run_daemon() -> None:
-    """Run Dagster's daemon: sensors, schedules, and the runs they ask for. One a system."""
+    """Run Dagster's daemon: it decides when sensors, schedules and queued runs are due. One a system."""
     _become("dagster-daemon")
 
 
@@ -35,7 +44,17 @@ def check_liveness() -> None:
     settings = attach(load_settings())
     command = [sys.executable, "-m", "dagster._daemon", "liveness-check"]
     environment = {**os.environ, **settings.environment()}
-    _replace_process(command, dagster_environment(daemons.DAGSTER[0], settings, environment))
+    _, daemon, _ = daemons.DAGSTER
+    _replace_process(command, dagster_environment(daemon, settings, environment))
+
+
+@app.command("code-server-check")
+def check_code_server() -> None:
+    """End with exit code 0 if the code server answers, for a probe."""
+    settings = attach(load_settings())
+    socket = str(code_server_socket(settings))
+    command = [sys.executable, "-m", "dagster", "api", "grpc-health-check", "--socket", socket]
+    _replace_process(command, dict(os.environ))
 
 
 def _become(name: str) -> NoReturn:

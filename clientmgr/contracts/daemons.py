@@ -428,9 +428,9 @@ ALL: tuple[DaemonEntry, ...] = (
 
 DAGSTER: Final = (
     DaemonEntry(
-        "dagster-daemon",
-        "sensors, schedules and the runs they ask for",
-        arguments=("dagster", "daemon"),
+        "dagster-code-server",
+        "our definitions: it evaluates sensors and schedules, and starts the runs",
+        arguments=("dagster", "code-server"),
         roles=(Role.DDL, Role.WRITER, Role.READER),
         settings=(
             "DAGSTER_DATABASE_URL",
@@ -440,20 +440,29 @@ DAGSTER: Final = (
             "SPARK_CONF",
             "BIGQUERY_PROJECT",
             "DYNAMODB_ENDPOINT",
+            "DAGSTER_CODE_SERVER_SOCKET",
             *TRANSPORT_SETTINGS,
         ),
+    ),
+    DaemonEntry(
+        "dagster-daemon",
+        "decides when a sensor, a schedule or a run of the queue is due",
+        arguments=("dagster", "daemon"),
+        # Our own code is the code server's: this one knows Dagster's tables alone.
+        settings=("DAGSTER_DATABASE_URL", "DAGSTER_CODE_SERVER_SOCKET"),
     ),
     DaemonEntry(
         "dagster-webserver",
         "Dagster's UI, with the dashboard's users and sessions",
         arguments=("dagster", "webserver"),
-        # Runs are the daemon's: this one queues them, says in the audit log who asked, and knows who has signed in.
+        # Runs are the code server's: this one queues them, audits who asked, and knows who has signed in.
         roles=(Role.WRITER, Role.READER),
         settings=(
             "DAGSTER_HOST",
             "DAGSTER_PORT",
             "DAGSTER_URL",
             "DAGSTER_DATABASE_URL",
+            "DAGSTER_CODE_SERVER_SOCKET",
             "DASHBOARD_USERS_FILE",
             "DASHBOARD_SESSION_KEY",
             "DASHBOARD_SESSION_HOURS",
@@ -472,8 +481,8 @@ DAGSTER: Final = (
         judged_by="its answer",
     ),
 )
-"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first. Of the daemon's settings
-these are the ones that open something; the others are for all.
+"""Dagster's programs, which run beside ours, once each: docs/dagster.md. They start first. Of the code server's
+settings these are the ones that open something; the others are for all.
 """
 
 

@@ -1,6 +1,7 @@
 """`clientmgr dagster …`: the process becomes Dagster's, just as `up` runs it."""
 
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import NoReturn
 import pytest
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import SettingsError
 from clientmgr.base.settings import load_settings
 from clientmgr.local.processes.programs import dagster_programs
+from clientmgr.operations.code_server_socket import LONGEST_PATH, code_server_socket
 from tests.cli.calling import Cli
 
 
@@ -35,7 +38,7 @@ def becomes(database: Database, folder: Path, *arguments: str) -> Became:
     return caught.value
 
 
-@pytest.mark.parametrize("name", ["webserver", "daemon"])
+@pytest.mark.parametrize("name", ["code-server", "webserver", "daemon"])
 def test_it_becomes_what_up_runs(database: Database, tmp_path: Path, name: str) -> None:
     became = becomes(database, tmp_path, "dagster", name)
     settings = load_settings(database_url=database.url, data_dir=tmp_path)
@@ -54,6 +57,23 @@ def test_the_daemon_s_liveness_is_asked_of_dagster_itself(database: Database, tm
     assert became.environment["DAGSTER_HOME"] == str(tmp_path / "dagster")
     assert "clientmgr_dagster" in became.environment["DAGSTER_POSTGRES_URL"]
     assert became.environment["DATABASE_URL"] == "", "the owner's login is for migrations alone"
+
+
+def test_whether_the_code_server_answers_is_asked_on_its_socket(database: Database, tmp_path: Path) -> None:
+    became = becomes(database, tmp_path, "dagster", "code-server-check")
+    socket = str(tmp_path / "dagster" / "code-server.sock")
+    assert became.command[1:] == ["-m", "dagster", "api", "grpc-health-check", "--socket", socket]
+
+
+def test_a_folder_that_is_too_deep_for_a_socket_gets_another_that_is_as_closed(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["deep" * 10] * 3)
+    socket = code_server_socket(load_settings(data_dir=deep))
+    assert socket == code_server_socket(load_settings(data_dir=deep))
+    assert len(bytes(socket)) <= LONGEST_PATH
+    assert stat.S_IMODE(socket.parent.stat().st_mode) == 0o700
+    socket.parent.rmdir()
+    with pytest.raises(SettingsError, match="DAGSTER_CODE_SERVER_SOCKET"):
+        code_server_socket(load_settings(dagster_code_server_socket=str(deep / "socket")))
 
 
 def test_the_ui_refuses_a_public_address_without_users(database: Database, tmp_path: Path) -> None:

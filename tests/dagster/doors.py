@@ -128,7 +128,7 @@ def opened_doors(settings: Settings, folder: Path) -> Iterator[Doors]:
     guarded = settings.model_copy(update={"dashboard_users_file": str(write_users(folder)), **ports})
     with ExitStack() as opened:
         with pytest.MonkeyPatch.context() as patch:
-            for name, value in dagster_environment(daemons.DAGSTER[1], settings, dict(os.environ)).items():
+            for name, value in dagster_environment(daemons.DAGSTER[2], settings, dict(os.environ)).items():
                 patch.setenv(name, value)
             instance = opened.enter_context(DagsterInstance.get())
             workspace = opened.enter_context(Workspace(instance, WorkspaceFileTarget([str(workspace_file)])))

@@ -171,7 +171,7 @@ def test_whatever_up_runs_has_a_deployment() -> None:
     ]
     for command in own_commands():
         assert any(arguments[: len(command.arguments)] == command.arguments for arguments in started), command.name
-    assert {("dagster", "webserver"), ("dagster", "daemon")} <= set(started)
+    assert {entry.arguments for entry in daemons.DAGSTER} <= set(started)
 
 
 def test_every_setting_in_the_manifests_is_one_of_ours_and_no_secret_is_in_the_open() -> None:

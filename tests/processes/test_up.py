@@ -245,7 +245,7 @@ def test_no_process_listens_for_other_machines(up: Up) -> None:
 
 
 def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:
-    assert {"dagster-daemon", "dagster-webserver"} <= set(programs)
+    assert {"dagster-code-server", "dagster-daemon", "dagster-webserver"} <= set(programs)
     assert up.names("program started") == programs
 
 
@@ -267,6 +267,7 @@ def test_no_password_is_shown(up: Up) -> None:
 def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens_something(up: Up) -> None:
     opening = {*sensitive_setting_names(), *SECRETS}
     commands = {name: ["-m", "clientmgr", *process(name).arguments] for name in (one.name for one in own_commands())}
+    commands["dagster-code-server"] = ["-m", "clientmgr_dagster.code_server"]
     commands["dagster-daemon"] = ["-m", "dagster._daemon"]
     commands["dagster-webserver"] = ["-m", "clientmgr_dashboard.dagster_ui"]
     entries = {name: entry_of_process(name) for name in commands if not name.startswith("dagster-")}

@@ -175,17 +175,28 @@ def _unit_of_several(entry: DaemonEntry, unit: str) -> Unit:
 
 def _units_of_dagster() -> Iterator[Unit]:
     families = f"{Unit.address_families} AF_NETLINK"
-    daemon, webserver = daemons.DAGSTER
+    code_server, daemon, webserver = daemons.DAGSTER
+    yield Unit(
+        f"clientmgr-{code_server.name}",
+        "Dagster's code server: our definitions, and the runs. One a system, on the machine of daemon and webserver: "
+        "they reach it by a socket in DATA_DIR. Restart it for new code.",
+        "Dagster code server",
+        "dagster.md",
+        code_server.name,
+        " ".join(code_server.arguments),
+        stopping="# SIGTERM lets its runs end, for SHUTDOWN_TIMEOUT_S (20). Then it interrupts them, and Dagster "
+        "starts them again.",
+        stop_within_s=60,
+        address_families=families,
+    )
     yield Unit(
         f"clientmgr-{daemon.name}",
-        "Dagster's daemon: sensors, schedules, and the runs they ask for. One a system, on the machine of the "
-        "webserver: they share the folder with the runs' logs.",
+        "Dagster's daemon: when sensors, schedules and queued runs are due. One a system, on the machine of code "
+        "server and webserver.",
         "Dagster daemon",
         "dagster.md",
         daemon.name,
         " ".join(daemon.arguments),
-        stopping="# Its runs end with it: Dagster starts those that ask for it again.",
-        stop_within_s=60,
         address_families=families,
     )
     yield Unit(

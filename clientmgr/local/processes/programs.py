@@ -19,9 +19,11 @@ from clientmgr.local.processes.supervisor import (
     forward_line,
     forward_record_or_console_line,
 )
+from clientmgr.operations.code_server_socket import code_server_socket
 from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
+INTERRUPTED_RUNS_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +77,37 @@ def own_program(command: OwnCommand, number: int, settings: Settings, environmen
 
 
 def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Program]:
-    """Dagster's daemon and its UI behind our guard, on PostgreSQL storage, with a home below our data folder."""
-    daemon, webserver = daemons.DAGSTER
+    """Dagster's code server, daemon and its UI behind our guard, on PostgreSQL, with a home below our data folder."""
+    code_server, daemon, webserver = daemons.DAGSTER
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
-    log_options = ["--log-format", "json", "--log-level", level, "--code-server-log-level", level]
+    patience_s = settings.shutdown_timeout_s
     return [
         Program(
+            code_server.name,
+            [
+                *(sys.executable, "-m", "clientmgr_dagster.code_server", str(code_server_socket(settings))),
+                *("--log-level", level, "--patience", str(patience_s)),
+            ],
+            {**dagster_environment(code_server, settings, environment), **spark_environment(settings)},
+            # It waits for the runs under way, then interrupts them: they need a moment to say that they failed.
+            grace_seconds=patience_s + INTERRUPTED_RUNS_S,
+        ),
+        Program(
             daemon.name,
-            [sys.executable, "-m", "dagster._daemon", "run", "-w", workspace, *log_options],
+            [
+                sys.executable,
+                "-m",
+                "dagster._daemon",
+                "run",
+                "-w",
+                workspace,
+                "--log-format",
+                "json",
+                "--log-level",
+                level,
+            ],
             dagster_environment(daemon, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,
         ),
@@ -93,7 +116,6 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
             [sys.executable, "-m", "clientmgr_dashboard.dagster_ui", workspace],
             dagster_environment(webserver, settings, environment),
             grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
-            # Its code server's lines come with its own, as JSON in any case.
             forward=forward_line if environment.get("LOG_FORMAT") == "json" else forward_record_or_console_line,
         ),
     ]
@@ -107,7 +129,6 @@ def dagster_environment(entry: DaemonEntry, settings: Settings, environment: dic
     (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
     return {
         **handed_to(entry, environment),
-        **spark_environment(settings),
         "DAGSTER_HOME": str(home),
         "DAGSTER_POSTGRES_URL": dagster_database_url(settings),
         "DAGSTER_ARTIFACTS_DIR": str(home),
@@ -116,8 +137,7 @@ def dagster_environment(entry: DaemonEntry, settings: Settings, environment: dic
         # One event that names a run's tenants, instead of one for each: they would be most of the log. The webserver
         # creates the runs that people launch. These are planned by partition: the UI shows that as in progress.
         **({} if entry.name == "dagster-webserver" else {"DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS": "1"}),
-        # `dagster api grpc --log-format`, which the daemon and the webserver do not pass on to their code servers.
-        "DAGSTER_CLI_API_GRPC_LOG_FORMAT": "json",
+        "DAGSTER_CODE_SERVER_SOCKET": str(code_server_socket(settings)),
         "PYTHONUNBUFFERED": "1",
     }
 

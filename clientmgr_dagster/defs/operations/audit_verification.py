@@ -10,6 +10,7 @@ from clientmgr.audit.places.configured import anchor_places
 from clientmgr.audit.verification import record, verify_log
 from clientmgr.base.database import Role
 from clientmgr_dagster.metadata import table
+from clientmgr_dagster.partitions import RETRIED
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
@@ -54,6 +55,7 @@ nightly_audit_verification = dg.ScheduleDefinition(
     name="nightly_audit_verification",
     target=dg.AssetSelection.assets(audit_verification),
     cron_schedule="15 5 * * *",
+    tags=RETRIED,
     execution_timezone="UTC",
     default_status=dg.DefaultScheduleStatus.RUNNING,
     description="Every night at 05:15 UTC.",

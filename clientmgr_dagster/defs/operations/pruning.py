@@ -4,6 +4,7 @@ import dagster as dg
 
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr_dagster.event_log import prune
+from clientmgr_dagster.partitions import RETRIED
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
 
@@ -31,5 +32,6 @@ prune_event_log_schedule = dg.ScheduleDefinition(
     name="prune_event_log_schedule",
     job=prune_event_log_job,
     cron_schedule="30 3 * * *",
+    tags=RETRIED,
     default_status=dg.DefaultScheduleStatus.RUNNING,
 )

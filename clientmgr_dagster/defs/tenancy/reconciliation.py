@@ -17,7 +17,7 @@ from clientmgr.tenants.results import Change
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.metadata import ROWS_SHOWN
-from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, forget_partition
+from clientmgr_dagster.partitions import DDL_POOL, PARTITIONS, RETRIED, forget_partition
 from clientmgr_dagster.resources import TenantsResource
 
 FIRST_PAUSE_S = 60.0
@@ -95,7 +95,7 @@ def tenant_drift_sensor(
     if request is None:
         return dg.SkipReason(f"{len(drifts)} are left as they were, for now")
     return dg.SensorResult(
-        run_requests=[dg.RunRequest(run_key=f"{request.fingerprint}:{now:.0f}")],
+        run_requests=[dg.RunRequest(run_key=f"{request.fingerprint}:{now:.0f}", tags=RETRIED)],
         cursor=msgspec.json.encode(request).decode(),
     )
 
