@@ -1,6 +1,6 @@
 """The partitions that all per-tenant assets share: one key per registered customer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import dagster as dg
 
@@ -42,6 +42,16 @@ _NAMES_A_KEY = ("dagster/partition", RANGE_START, RANGE_END)
 def partition_range(keys: Sequence[str]) -> dict[str, str]:
     """The tags of one run over neighbouring keys, from the first to the last."""
     return {RANGE_START: keys[0], RANGE_END: keys[-1]}
+
+
+def run_keys(instance: dg.DagsterInstance, tags: Mapping[str, str]) -> Sequence[str]:
+    """The keys of a run, by its tags: also where the context has none, as a check's."""
+    if "dagster/partition" in tags:
+        return [tags["dagster/partition"]]
+    keys = list(instance.get_dynamic_partitions(PARTITIONS))
+    if tags.get(RANGE_START) not in keys or tags.get(RANGE_END) not in keys:
+        return []
+    return keys[keys.index(tags[RANGE_START]) : keys.index(tags[RANGE_END]) + 1]
 
 
 def forget_partition(instance: dg.DagsterInstance, customer_id: CustomerId) -> None:

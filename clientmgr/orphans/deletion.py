@@ -19,6 +19,7 @@ from clientmgr.base.errors import ClientManagerError, is_permanent
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.contracts.deletions import ORPHANS_DELETED
 from clientmgr.devices.queries import device_queries
 from clientmgr.orphans.left_out import why_left_out
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
@@ -27,7 +28,6 @@ from clientmgr.tenants.registry import ensure_usable, find_tenant
 log = get_logger(__name__)
 
 _QUERIES = named_queries("orphans/queries/orphans.sql")
-ACTION = "orphans.delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class OrphanDeletion:
             "run_id": self._run_id,
             "threshold_hours": int(self._policy.threshold.total_seconds() // 3600),
         }
-        return AuditEntry(customer_id, self._actor, ACTION, "deleted", rows_affected=deleted, details=details)
+        return AuditEntry(customer_id, self._actor, ORPHANS_DELETED, "deleted", rows_affected=deleted, details=details)
 
     def _record(self, connection: Connection[Any], result: OrphanResult) -> None:
         connection.execute(

@@ -44,6 +44,8 @@ def deleted_contacts(
     for page in fetch.pages():
         rows.update(page.rows)
         context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
+    # The chain begins there: what was seen of it, by whom and when.
+    context.log_event(dg.AssetObservation("bigquery_deleted_contacts", metadata={"rows": rows.total()}))
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, active)
     log_summary(context, "deleted_contacts", waiting, unit="contacts", rows_in_bigquery=rows.total())
@@ -56,6 +58,7 @@ def deleted_contacts(
     deps=[deleted_contacts],
     group_name=GROUP,
     kinds={"postgres"},
+    metadata={"dagster/table_name": "clientmgr.contact_deletion_watermarks"},
     description=f"Deletions published to `{CONTACT_DELETION}`; a customer's watermark moves with them.",
 )
 def contact_deletion_messages(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +19,7 @@ from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_
 ANSWER_WITHIN_S: Final = 2.0
 LATE_FROM: Final = 10_000
 """Positions that the durable writer has not read: some seconds' worth of a large fleet."""
-_PROBED: Final = tuple(
+PROBED: Final = tuple(
     entry for entry in (*daemons.ALL, *daemons.DAGSTER) if entry.judged_by in ("its answer", "unread positions")
 )
 
@@ -31,8 +32,8 @@ class ServiceState:
     detail: str
 
 
-async def probe_services(settings: Settings) -> list[ServiceState]:
-    return list(await asyncio.gather(*(_probe(entry, settings) for entry in _PROBED)))
+async def probe_services(settings: Settings, entries: Sequence[DaemonEntry] = PROBED) -> list[ServiceState]:
+    return list(await asyncio.gather(*(_probe(entry, settings) for entry in entries)))
 
 
 async def _probe(entry: DaemonEntry, settings: Settings) -> ServiceState:
