@@ -2,12 +2,14 @@
 
 import asyncio
 import shutil
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
+import redis
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base import sqlfiles
@@ -18,11 +20,13 @@ from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.deletions import CONTACT_DELETED, ORPHANS_DELETED
+from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.operations.daemon_health import READS
+from clientmgr.operations.service_health import LATE_FROM
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster import code_versions
 from clientmgr_dagster.catalogue import COLUMNS_FILE
-from clientmgr_dagster.defs.lineage.daemon_health import REPORT_EVERY_S, daemon_health_sensor
+from clientmgr_dagster.defs.lineage.daemon_health import REPORT_EVERY_S, daemon_health_sensor, look_at_daemons
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets
 from clientmgr_dagster.defs.lineage.deletions import (
     EVENTS_A_DAY,
@@ -31,6 +35,7 @@ from clientmgr_dagster.defs.lineage.deletions import (
     Allowance,
     deletion_lineage_sensor,
 )
+from clientmgr_dagster.resources import TenantsResource
 from tests.dagster.rig import Rig
 from tools.columns import named_tables, table_columns
 
@@ -84,6 +89,7 @@ def test_a_daemon_that_leaves_its_work_undone_grows_stale_and_one_that_gets_on_d
     )
     seen = first["writer"]["AssetObservation"].metadata
     assert (seen["state"].value, seen["unread"].value) == ("late", 2)
+    assert first["broadcast"]["AssetMaterialization"].metadata["state"].value == "not used"
     others = {name.replace("-", "_") for name in READS} - {"writer", "republisher"}
     assert {first[name]["AssetObservation"].metadata["state"].value for name in others} == {"never started"}
 
@@ -101,6 +107,31 @@ def test_a_daemon_that_leaves_its_work_undone_grows_stale_and_one_that_gets_on_d
     assert set(third) == set(first), "every few minutes all of them"
     assert set(third["republisher"]) == {"AssetMaterialization"}
     assert not third["writer"]["AssetCheckEvaluation"].passed, "nothing was read since the last look"
+
+
+def test_readers_of_positions_are_judged_by_their_groups_wherever_they_run(
+    rig: Rig, redis_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = f"telemetry:{uuid.uuid4().hex}"
+    monkeypatch.setenv("REDIS_URL", redis_server.url)
+    monkeypatch.setenv("REDIS_TELEMETRY_STREAM", stream)
+
+    def states() -> dict[str, str]:
+        looks = asyncio.run(look_at_daemons(TenantsResource()))
+        return {one.daemon: str(one.numbers["state"]) for one in looks if one.daemon not in READS}
+
+    with redis.Redis.from_url(redis_server.url) as client:
+        assert states() == {"telemetry-writer": "nothing to do", "broadcast": "nothing to do"}
+        client.xgroup_create(stream, "processor", mkstream=True)
+        assert states() == {"telemetry-writer": "keeps up", "broadcast": "never started"}
+        with client.pipeline(transaction=False) as many:
+            for _ in range(LATE_FROM + 1):
+                many.xadd(stream, {"ts": "1"})
+            many.execute()
+        client.xgroup_create(stream, "live-broadcast-dead", id="0")
+        client.xgroup_create(stream, "live-broadcast-alive", id="$")
+        assert states() == {"telemetry-writer": "late", "broadcast": "keeps up"}
+        client.delete(stream)
 
 
 def test_sweeps_and_positions_are_seen_when_there_are_new_ones(rig: Rig, query: Query) -> None:

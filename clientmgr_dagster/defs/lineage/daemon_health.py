@@ -16,7 +16,7 @@ from clientmgr.base.database import Role
 from clientmgr.base.settings import Settings
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.operations.daemon_health import READS, judge_all
-from clientmgr.operations.service_health import probe_services
+from clientmgr.operations.service_health import readers_of_positions
 from clientmgr.operations.store_progress import StoreProgress, store_progress
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets, daemon_key, observed_processes
 from clientmgr_dagster.defs.lineage.stores import erasure_sweeps, live_positions
@@ -30,9 +30,7 @@ COUNT_AT_MOST = 100_000
 
 GETS_ON = "gets_on"
 gets_on_specs = [
-    dg.AssetCheckSpec(
-        GETS_ON, asset=spec.key, description="It reads on while something is unread, and answers if asked."
-    )
+    dg.AssetCheckSpec(GETS_ON, asset=spec.key, description="It reads on while something is unread.")
     for spec in daemon_assets
 ]
 
@@ -108,7 +106,7 @@ def gets_on(look: Look, last: LastLook) -> bool:
 async def look_at_daemons(tenants: TenantsResource) -> list[Look]:
     async with await tenants.database.connect_async(Role.READER, autocommit=True) as connection:
         lags = await subscription_lag(connection, at_most=COUNT_AT_MOST)
-    return [*_readers_of_messages(lags, tenants.settings), *await _others(tenants.settings)]
+    return [*_readers_of_messages(lags, tenants.settings), *await _readers_of_positions(tenants.settings)]
 
 
 def _readers_of_messages(lags: list[SubscriptionLag], settings: Settings) -> Iterator[Look]:
@@ -119,9 +117,11 @@ def _readers_of_messages(lags: list[SubscriptionLag], settings: Settings) -> Ite
         yield Look(health.daemon, health.state == "keeps up", sum(read) if read else None, numbers)
 
 
-async def _others(settings: Settings) -> list[Look]:
-    entries = [entry for entry, process in observed_processes() if process.name not in READS]
-    states = await probe_services(settings, entries)
+async def _readers_of_positions(settings: Settings) -> list[Look]:
+    if not settings.redis_url:
+        names = [process.name for entry, process in observed_processes() if entry.streams]
+        return [Look(name, True, None, {"state": "not used", "detail": "REDIS_URL is not set"}) for name in names]
+    states = await readers_of_positions(settings)
     return [Look(one.name, one.is_well, None, {"state": one.state, "detail": one.detail}) for one in states]
 
 

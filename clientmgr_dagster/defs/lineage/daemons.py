@@ -23,9 +23,9 @@ PUBLISHED_BY: Final = {topics.CONTACT_DELETION: "contact_deletion_messages"}
 
 
 def observed_processes() -> Iterator[tuple[DaemonEntry, Process]]:
-    """Those whose work can be judged from outside. The dashboard and the gateway serve others, and make nothing."""
+    """Those whose progress can be seen from outside. The dashboard and the gateway serve others, and make nothing."""
     for entry in daemons.ALL:
-        if entry.starts == "always" and entry.judged_by != "its process":
+        if entry.starts == "always" and (entry.streams or entry.judged_by == "unread messages"):
             yield from ((entry, process) for process in entry.processes)
 
 
