@@ -10,7 +10,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs deploy-files screenshots lock sbom audit bench soak clean
+.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ format: setup ## Format the code and mend what the linter can
 
 docs: setup ## Write the documentation that is made from the code: settings, daemons, messages
 	$(BIN)/python -m tools.docs
+
+columns: setup ## Write the columns that Dagster shows of its assets' tables: after a migration that changes one
+	$(BIN)/python -m tools.columns
 
 deploy-files: setup ## Write the files of deploy/ that are made from the registry of daemons: units, manifests, scrape targets
 	$(BIN)/python -m tools.deploy

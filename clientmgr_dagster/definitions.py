@@ -12,6 +12,7 @@ from types import ModuleType
 import dagster as dg
 
 from clientmgr_dagster import defs as our_defs
+from clientmgr_dagster.catalogue import describing
 from clientmgr_dagster.policies import FRESHNESS
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.runs.executor import watched_executor
@@ -35,7 +36,8 @@ def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:
         warnings.simplefilter("ignore", category=dg.PreviewWarning)
         found = [dg.load_definitions_from_package_module(package) for package in (our_defs, *more)]
         everything = dg.Definitions.merge(shared, *found)
-        return everything.map_resolved_asset_specs(
+        described = everything.map_resolved_asset_specs(func=describing(everything))
+        return described.map_resolved_asset_specs(
             func=lambda spec: dg.apply_freshness_policy(spec, FRESHNESS), selection=_scheduled(everything)
         )
 

@@ -43,6 +43,17 @@ TENANTS_PER_RUN: Final = 500
 FRESHNESS: Final = dg.FreshnessPolicy.time_window(fail_window=LATE_AFTER, warn_window=timedelta(hours=26))
 """Of every asset that a schedule computes: all of them are due once a night or more often."""
 
+DAEMON_FRESHNESS: Final = dg.FreshnessPolicy.time_window(
+    fail_window=timedelta(minutes=30), warn_window=timedelta(minutes=15)
+)
+"""Of a daemon, which is materialised every few minutes while it gets on, or has nothing to do."""
+
+SWEEP_FRESHNESS: Final = dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=24))
+"""Of the erasure sweep: after that long, something may be left of what was deleted (ERASURE_HOURS)."""
+
+OWNER: Final = "team:client-manager"
+"""Of all that we make."""
+
 
 class PerTenant(TypedDict):
     """Arguments of `@dg.asset` and `@dg.multi_asset`."""

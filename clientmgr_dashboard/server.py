@@ -20,12 +20,11 @@ from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.errors import ClientManagerError, SettingsError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.forwarded import trusted_networks
-from clientmgr.base.listening import allow_open_files, listening
+from clientmgr.base.listening import allow_open_files, listening, service_url
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.private_files import ensure_private
 from clientmgr.base.settings import Settings
-from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
 from clientmgr_dashboard.app import dashboard
 from clientmgr_dashboard.web.limits import BACKLOG, limited

@@ -16,7 +16,7 @@ from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import (
     InvalidMessageError,
 )
-from clientmgr.contracts.deletions import ContactDeletion, decode_deletion
+from clientmgr.contracts.deletions import CONTACT_DELETED, ContactDeletion, decode_deletion
 from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
 from clientmgr.devices.store import DeviceStore
 from streaming.runtime.daemon import Daemon, Services
@@ -70,7 +70,7 @@ class ContactDeletionWorker:
                 AuditEntry(
                     customer_id,
                     ACTOR,
-                    "contact.delete",
+                    CONTACT_DELETED,
                     "deleted",
                     contact_id=contact_id,
                     rows_affected=deleted.get(customer_id, {}).get(contact_id, 0),

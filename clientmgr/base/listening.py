@@ -36,3 +36,9 @@ def allow_open_files(wanted: int, *, setting: str) -> None:
 
 def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host and not host.startswith("[") else host
+
+
+def service_url(configured: str, host: str, port: int, *, tls: bool = False) -> str:
+    """Where browsers find one of our services: as configured, else where it listens."""
+    reachable = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104  # compared, not listened on
+    return configured or f"{'https' if tls else 'http'}://{in_url(reachable)}:{port}"

@@ -92,6 +92,11 @@ def unpublished(connection: Connection[Any], customers: Sequence[CustomerId] | N
     return {CustomerId(customer_id): count for customer_id, count in rows}
 
 
+def ahead_of_the_clock(connection: Connection[Any]) -> dict[CustomerId, int]:
+    """How many deletions wait that say they happen in the future, by customer."""
+    return {CustomerId(customer_id): count for customer_id, count in connection.execute(_QUERIES["ahead_of_the_clock"])}
+
+
 async def _publish_batch(broker: Broker, connection: AsyncConnection[Any], customer_id: CustomerId, limit: int) -> int:
     async with connection.transaction():
         taken = await connection.execute(_QUERIES["take"], {"customer_id": customer_id, "limit": limit})

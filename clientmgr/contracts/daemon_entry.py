@@ -110,6 +110,9 @@ class DaemonEntry:
     """What is neither subscription nor stream, in words. So with what it publishes."""
     publishes: tuple[str, ...] = ()
     publishes_besides: str = ""
+    writes: tuple[str, ...] = ()
+    """Tables that it writes, by the names of their assets in Dagster's lineage. So with those that it looks up."""
+    looks_up: tuple[str, ...] = ()
     several: tuple[Process, ...] = ()
     """Its processes, where it runs as more than one; reads and publishes are theirs then."""
     starts: Starts = "always"

@@ -1,10 +1,16 @@
-"""The messages that say a contact was deleted, decoded and checked. No I/O."""
+"""The messages that say a contact was deleted, decoded and checked; and what the audit log calls deletions. No I/O."""
+
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.contracts.decoding import ContactId, Identifier, Millis, check_occurred_at, checked_customer_id, decode
+
+CONTACT_DELETED: Final = "contact.delete"
+ORPHANS_DELETED: Final = "orphans.delete"
+"""Actions in the audit log. `rows_affected` is how many devices went."""
 
 
 class ContactDeletion(Struct, frozen=True, rename="camel"):

@@ -1,11 +1,12 @@
-"""Where Dagster is: its UI, and its own tables in PostgreSQL."""
+"""Where Dagster is: its UI, and its own tables in PostgreSQL; and how its pages and the dashboard's find each other."""
 
 import ssl
 from urllib.parse import quote
 
 from clientmgr.base.connection_rights import connect_checked
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import SettingsError
-from clientmgr.base.listening import in_url
+from clientmgr.base.listening import in_url, service_url
 from clientmgr.base.logins import DAGSTER, DAGSTER_SCHEMA
 from clientmgr.base.settings import Settings
 
@@ -29,6 +30,19 @@ def ensure_dagster_login(settings: Settings) -> None:
 def ui_url(settings: Settings) -> str:
     scheme = "https" if settings.dashboard_tls_certificate else "http"
     return f"{scheme}://{in_url(settings.dagster_host)}:{settings.dagster_port}"
+
+
+def tenant_in_dagster(settings: Settings, asset: str, customer_id: CustomerId) -> str:
+    """Where browsers find a tenant's partition of an asset."""
+    tls = bool(settings.dashboard_tls_certificate)
+    ui = service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port, tls=tls)
+    return f"{ui}/assets/{asset}?view=partitions&partition={customer_id}"
+
+
+def tenants_in_dashboard(settings: Settings) -> str:
+    """Where browsers find the dashboard's page of tenants; one tenant's is below it."""
+    tls = bool(settings.dashboard_tls_certificate)
+    return f"{service_url(settings.dashboard_url, settings.dashboard_host, settings.dashboard_port, tls=tls)}/tenants"
 
 
 def trusting_own_certificate(settings: Settings) -> ssl.SSLContext | None:

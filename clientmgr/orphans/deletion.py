@@ -20,6 +20,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.stopping import StillWanted, always_wanted
+from clientmgr.contracts.deletions import ORPHANS_DELETED
 from clientmgr.devices.queries import device_queries
 from clientmgr.orphans.left_out import why_left_out
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
@@ -28,7 +29,6 @@ from clientmgr.tenants.registry import ensure_usable, find_tenant
 log = get_logger(__name__)
 
 _QUERIES = named_queries("orphans/queries/orphans.sql")
-ACTION = "orphans.delete"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,13 +193,13 @@ class OrphanDeletion:
             "run_id": self._run_id,
             "threshold_hours": int(self._policy.threshold.total_seconds() // 3600),
         }
-        return AuditEntry(customer_id, self._actor, ACTION, "deleted", rows_affected=deleted, details=details)
+        return AuditEntry(customer_id, self._actor, ORPHANS_DELETED, "deleted", rows_affected=deleted, details=details)
 
     def _stop_entry(self, result: OrphanResult) -> AuditEntry:
         """What was deleted is in the entries of its batches. This one says that there are no more, and what is left."""
         left = result.candidates - result.deleted - result.spared
         details: dict[str, str | int] = {"run_id": self._run_id, "deleted_before": result.deleted, "left": left}
-        return AuditEntry(result.customer_id, self._actor, ACTION, "stopped", rows_affected=0, details=details)
+        return AuditEntry(result.customer_id, self._actor, ORPHANS_DELETED, "stopped", rows_affected=0, details=details)
 
     def _record(self, connection: Connection[Any], result: OrphanResult) -> None:
         if result.outcome is Outcome.STOPPED and result.candidates:

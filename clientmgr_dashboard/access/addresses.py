@@ -8,12 +8,6 @@ from clientmgr.base.settings import Settings
 LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 
-def service_url(configured: str, host: str, port: int, *, tls: bool = False) -> str:
-    """Where browsers find one of our services: as configured, else where it listens."""
-    reachable = "127.0.0.1" if host in {"0.0.0.0", "::", ""} else host  # noqa: S104  # compared, not listened on
-    return configured or f"{'https' if tls else 'http'}://{in_url(reachable)}:{port}"
-
-
 def own_hosts(host: str, port: int, url: str) -> frozenset[str]:
     """What a request's Host may be where nobody signs in: only names of this machine. Otherwise a web page whose name
     points to 127.0.0.1 (DNS rebinding) could use our pages. `url`: where browsers see the service, as configured."""

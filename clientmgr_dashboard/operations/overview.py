@@ -12,12 +12,12 @@ from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.contracts import topics
 from clientmgr.operations.daemon_health import judge_all
 from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
+from clientmgr.operations.service_health import ServiceState, probe_services
 from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
 from clientmgr.tenants.registry import count_by_status
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Nothing, api_get, row_of
-from clientmgr_dashboard.operations.services import ServiceState, probe_services
 from clientmgr_dashboard.wording import plural
 
 COUNT_AT_MOST = 10_000

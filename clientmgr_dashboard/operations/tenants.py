@@ -9,6 +9,7 @@ from psycopg import Connection
 from clientmgr.audit.log import chain_length
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
+from clientmgr.operations.dagster_addresses import tenant_in_dagster
 from clientmgr.orphans.exclusions import is_excluded
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy
@@ -30,7 +31,6 @@ from clientmgr.tenant_metrics.tenants import (
 )
 from clientmgr.tenants.flippers import FlipperState, list_settings
 from clientmgr.tenants.registry import find_tenant
-from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
@@ -85,6 +85,9 @@ class TenantDetail(Struct, frozen=True, rename="camel"):
     flippers: list[FlipperState]
     audit_rows: int
     dagster_url: str
+    """Its partition in Dagster."""
+    dagster_deletions_url: str
+    """What Dagster saw of its deletions."""
 
 
 async def list_tenants(context: Context, _visitor: Visitor, request: TenantsRequest) -> Page[TenantRow]:
@@ -134,13 +137,9 @@ def _detail(connection: Connection[Any], settings: Settings, customer_id: Custom
         bool(legacy_customers(connection, policy, [customer_id])),
         list(list_settings(connection, customer_id)),
         chain_length(connection, customer_id),
-        f"{dagster_url(settings)}/assets/tenant_schema?view=partitions&partition={customer_id}",
+        tenant_in_dagster(settings, "tenant_schema", customer_id),
+        tenant_in_dagster(settings, "devices", customer_id),
     )
-
-
-def dagster_url(settings: Settings) -> str:
-    tls = bool(settings.dashboard_tls_certificate)
-    return service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port, tls=tls)
 
 
 def _require(connection: Connection[Any], customer_id: int) -> None:

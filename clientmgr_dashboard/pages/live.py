@@ -5,8 +5,8 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from clientmgr.base.listening import service_url
 from clientmgr.live.tokens import ALL_EVENTS, make_token, token_key
-from clientmgr_dashboard.access.addresses import service_url
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.dashboard_door import content_security_policy
 from clientmgr_dashboard.web.handling import Site, get

@@ -1,5 +1,6 @@
 """The code location as a whole: it loads, and holds exactly what it should."""
 
+import itertools
 import subprocess
 import sys
 
@@ -7,53 +8,76 @@ import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
-from clientmgr.operations.daemon_health import READS
 from clientmgr_dagster.definitions import defs
-from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY, RetryUnlessInterrupted
+from clientmgr_dagster.defs.lineage.daemons import daemon_assets
+from clientmgr_dagster.partitions import tenants_partitions
+from clientmgr_dagster.policies import (
+    DAEMON_FRESHNESS,
+    FRESHNESS,
+    RETRY_POLICY,
+    SWEEP_FRESHNESS,
+    RetryUnlessInterrupted,
+)
+
+DAEMONS = [spec.key.to_user_string() for spec in daemon_assets]
+NO_TABLE = {*DAEMONS, "tenant_reconciliation"}
+"""A daemon's tables are assets of their own."""
+
+DELETION_CHAIN = ("deleted_contacts", "contact_deletion_messages", "daemons/contact_deletion", "devices", "audit_log")
 
 
 def test_holds_exactly_these_definitions() -> None:
     repository = defs.get_repository_def()
     graph = repository.asset_graph
     assert {key.to_user_string() for key in graph.get_all_asset_keys()} == {
+        "audit_log",
         "audit_verification",
         "bigquery_deleted_contacts",
         "contact_deletion_messages",
         "contact_deletion_reconciliation",
-        *(f"daemons/{name.replace('-', '_')}" for name in READS),
+        *DAEMONS,
         "dashboard_tenant_metrics",
         "dashboard_tenant_metrics_history",
         "deleted_contacts",
         "devices",
         "dynamodb_devices",
+        "erasure_sweeps",
+        "live_positions",
         "orphan_candidates",
         "orphan_deletions",
+        "telemetry_stream",
         "tenant_reconciliation",
         "tenant_schema",
     }
     assert {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys} == {
         "audit_verification:audit_log_intact",
+        *(f"{name}:gets_on" for name in DAEMONS),
         "contact_deletion_messages:every_deletion_published",
         "contact_deletion_reconciliation:nothing_missed_for_two_nights",
         "dashboard_tenant_metrics:every_tenant_counted",
         "dashboard_tenant_metrics:schemas_at_head",
         "dashboard_tenant_metrics:sync_within_tolerance",
         "dashboard_tenant_metrics_history:history_complete",
+        "deleted_contacts:nothing_from_the_future",
         "orphan_candidates:no_young_candidates",
         "tenant_reconciliation:nothing_disagrees",
     }
     assert {job.name for job in repository.get_all_jobs() if not job.name.startswith("__")} == {
         "account_deletion",
+        "audit_verification_job",
         "contact_deletion_job",
         "contact_deletion_reconciliation_job",
         "dashboard_job",
         "orphan_deletion_job",
         "prune_event_log",
+        "tenant_reconciliation_job",
+        "tenant_schema_job",
     }
     assert {sensor.name for sensor in repository.sensor_defs} == {
         "account_deletion_sensor",
         "customer_activation_sensor",
         "daemon_health_sensor",
+        "deletion_lineage_sensor",
         "run_failure_sensor",
         "tenant_drift_sensor",
         "tenant_registry_sensor",
@@ -74,12 +98,30 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
     parents = {
         key.to_user_string(): {parent.to_user_string() for parent in graph.get(key).parent_keys}
         for key in graph.get_all_asset_keys()
-        if graph.get(key).group_name != "operations"
     }
     assert parents == {
+        "daemons/writer": set(),
+        "daemons/republisher": {"daemons/writer"},
+        "daemons/push_token_status": set(),
+        "daemons/contact_deletion": {"contact_deletion_messages"},
+        "daemons/telemetry_writer": {"telemetry_stream"},
+        "daemons/broadcast": {"telemetry_stream"},
+        "daemons/device_mapper_batch": {"devices"},
+        "daemons/device_mapper_tx": {"devices"},
+        "telemetry_stream": set(),
+        "live_positions": {"daemons/telemetry_writer"},
+        "audit_log": {"devices", "orphan_deletions"},
+        "audit_verification": {"audit_log"},
+        "erasure_sweeps": {"devices"},
         "tenant_schema": set(),
         "tenant_reconciliation": set(),
-        "devices": {"tenant_schema"},
+        "devices": {
+            "tenant_schema",
+            "daemons/writer",
+            "daemons/republisher",
+            "daemons/push_token_status",
+            "daemons/contact_deletion",
+        },
         "bigquery_deleted_contacts": set(),
         "dynamodb_devices": set(),
         "deleted_contacts": {"bigquery_deleted_contacts"},
@@ -130,7 +172,54 @@ def test_an_interrupted_step_is_not_begun_again(interrupt: type[BaseException]) 
     assert begun == [1]
 
 
-def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:
+def test_a_deletion_is_followed_from_tenant_to_tenant() -> None:
+    """Every link is there for each tenant, and maps a tenant to itself."""
+    graph = defs.get_repository_def().asset_graph
+    chain = [dg.AssetKey(name.split("/")) for name in DELETION_CHAIN]
+    assert all(graph.get(key).partitions_def == tenants_partitions for key in chain)
+    assert all(before in graph.get(after).parent_keys for before, after in itertools.pairwise(chain))
+
+
+def test_every_asset_says_all_that_there_is_to_say_of_it() -> None:
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    not_ours = {"bigquery_deleted_contacts", "dynamodb_devices", "telemetry_stream"}
+    missing = []
+    for key in graph.get_all_asset_keys():
+        node = graph.get(key)
+        says = {
+            "an owner": node.owners,
+            "a description": node.description,
+            "a kind": node.kinds,
+            "a group": node.group_name != "default",
+            "a code version": node.code_version or key.to_user_string() in not_ours,
+            "its table": "dagster/table_name" in node.metadata or key.to_user_string() in {*not_ours, *NO_TABLE},
+            "its columns": "dagster/table_name" not in node.metadata or "dagster/column_schema" in node.metadata,
+            "the dashboard": not node.is_partitioned or "dashboard" in node.metadata,
+        }
+        missing += [f"{key.to_user_string()}: {what}" for what, is_said in says.items() if not is_said]
+    assert missing == []
+
+
+def test_every_run_that_a_sensor_or_a_schedule_launches_has_a_job_with_a_name() -> None:
+    repository = defs.get_repository_def()
+    targets = {sensor.name: [target.job_name for target in sensor.targets] for sensor in repository.sensor_defs}
+    assert {name for name, jobs in targets.items() if not jobs} == {
+        "daemon_health_sensor",
+        "deletion_lineage_sensor",
+        "run_failure_sensor",
+    }, "those launch nothing"
+    jobs = {name for names in targets.values() for name in names} | {one.job_name for one in repository.schedule_defs}
+    assert not [name for name in jobs if name.startswith("__")]
+
+
+def test_what_must_not_run_after_a_failed_check_waits_for_it() -> None:
+    graph = defs.get_repository_def().asset_graph
+    blocking = {key.name for key in graph.asset_check_keys if graph.get(key).blocking}
+    assert blocking == {"no_young_candidates", "nothing_from_the_future"}
+
+
+def test_whatever_has_a_rhythm_is_late_after_its_time() -> None:
     graph = defs.get_repository_def().asset_graph
     policies = {key.to_user_string(): graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
     assert {name: policy for name, policy in policies.items() if policy is not None} == dict.fromkeys(
@@ -145,7 +234,7 @@ def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:
             "orphan_deletions",
         ],
         FRESHNESS,
-    )
+    ) | dict.fromkeys(DAEMONS, DAEMON_FRESHNESS) | {"erasure_sweeps": SWEEP_FRESHNESS}
 
 
 def test_loads_in_a_fresh_interpreter_without_a_database() -> None:

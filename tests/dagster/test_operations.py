@@ -1,6 +1,5 @@
 """Pruning, failures, the daemons' health, and Dagster's own settings, on Dagster's PostgreSQL storage."""
 
-import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
@@ -11,17 +10,11 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
-from clientmgr.broker.interface import Message
-from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.contracts import daemons, topics
 from clientmgr.local.processes.programs import config_file
-from clientmgr.operations.daemon_health import READS
 from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification
-from clientmgr_dagster.defs.operations.daemon_health import daemon_health_sensor
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.operations.pruning import prune_event_log_job
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
@@ -175,35 +168,3 @@ def test_a_failed_run_is_told_to_the_webhook_with_what_and_where(
     assert told["partition"] == "404"
     assert told["url"] == f"http://127.0.0.1:3000/runs/{failed.run_id}"
     assert told["text"].startswith("tenant_schema of 404 failed: not registered: 404 (http://")
-
-
-def test_every_daemon_that_up_runs_is_observed() -> None:
-    on_no_topic = {"telemetry-writer", "broadcast", "dashboard", "pubsub-gateway"}
-    assert set(READS) == {process.name for process in daemons.started()} - on_no_topic
-
-
-def test_a_daemon_that_leaves_messages_unread_is_shown_as_late(
-    instance: dg.DagsterInstance, settings: Settings, database: Database, query: Query
-) -> None:
-    async def prepare() -> None:
-        async with PostgresBroker(database, settings) as broker:
-            for topic in (topics.WRITER, topics.REPUBLISHER):
-                await broker.ensure_topic(topic)
-                await broker.ensure_subscription(topic, topic)
-            await broker.publish(topics.WRITER, [Message(b"{}", "1"), Message(b"{}", "2")])
-
-    asyncio.run(prepare())
-    query("UPDATE clientmgr.outbox_message_t SET published_at = published_at - interval '1 hour'")
-
-    with dg.build_sensor_context(instance=instance, resources=RESOURCES) as context:
-        result = daemon_health_sensor(context)
-
-    assert isinstance(result, dg.SensorResult)
-    seen = {event.asset_key.path[-1]: event.metadata for event in result.asset_events}
-    assert {name: metadata["state"].value for name, metadata in seen.items()} == {
-        **{name.replace("-", "_"): "never started" for name in READS},
-        "writer": "late",
-        "republisher": "keeps up",
-    }
-    assert (seen["writer"]["unread"].value, seen["republisher"]["unread"].value) == (2, 0)
-    assert 3599 < float(str(seen["writer"]["oldest_unread_s"].value)) < 3700

@@ -6,8 +6,8 @@ import redis
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.local.embedded.redis import EmbeddedRedis
+from clientmgr.operations.service_health import ServiceState, probe_services
 from clientmgr_dashboard.operations import overview
-from clientmgr_dashboard.operations.services import ServiceState, probe_services
 from tests.dashboard.house import House, Visit, serving
 
 STREAM = "positions-of-the-overview"

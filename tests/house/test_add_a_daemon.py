@@ -78,6 +78,7 @@ from clientmgr.base.settings import load_settings
 from clientmgr.contracts.daemons import entry_of_process
 from clientmgr.local.processes.programs import all_programs
 from clientmgr.operations.daemon_health import judge_all
+from clientmgr_dagster.defs.lineage.daemons import daemon_assets
 from tools.deploy import DEPLOY, generated
 from tools.docs import page_of, render_page
 from tools.docs.daemon_pages import enable_block, index_blocks
@@ -90,6 +91,7 @@ print(json.dumps({
     "command": list(program.command),
     "metrics_port": program.env["METRICS_PORT"],
     "health": health.state,
+    "lineage": [spec.key.to_user_string() for spec in daemon_assets],
     "page": render_page(entry),
     "page_path": page_of(entry).name,
     "index": index_blocks()["index"],
@@ -126,6 +128,10 @@ def test_the_supervisor_starts_it_with_a_port_for_its_metrics(follows: Any) -> N
 
 def test_its_health_is_judged(follows: Any) -> None:
     assert follows["health"] == "never started"
+
+
+def test_it_is_in_the_lineage(follows: Any) -> None:
+    assert "daemons/greeter" in follows["lineage"]
 
 
 def test_it_is_documented(follows: Any) -> None:

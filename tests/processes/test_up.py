@@ -25,7 +25,7 @@ from clientmgr.contracts.daemons import DAGSTER, entry_of_process, process
 from clientmgr.contracts.handing_out import secrets_of, settings_of
 from clientmgr.local.embedded.server import free_port, port_is_free
 from clientmgr.local.processes.programs import all_programs, own_commands
-from clientmgr_dagster.defs.operations.daemon_health import daemon_assets
+from clientmgr_dagster.defs.lineage.daemons import daemon_assets
 from tests.cli.conftest import CLIENTMGR
 from tests.keys import TEST_KEY
 from tests.process_table import (
@@ -251,10 +251,10 @@ def test_all_programs_are_started_in_order(up: Up, programs: list[str]) -> None:
 
 def test_dagster_observes_the_daemons(up: Up) -> None:
     (shown,) = re.findall(r"postgresql://clientmgr_owner:\*+@\S+", up.stdout.read_text())
-    observed = "SELECT DISTINCT asset_key FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_OBSERVATION'"
+    observed = "SELECT DISTINCT asset_key FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_MATERIALIZATION'"
     daemons = {asset.key.to_string() for asset in daemon_assets}
     with psycopg.connect(re.sub(r"\*+", up.password, shown), autocommit=True) as connection:
-        up.wait_until(lambda: {key for (key,) in connection.execute(observed)} >= daemons, "the daemons are observed")
+        up.wait_until(lambda: {key for (key,) in connection.execute(observed)} >= daemons, "the daemons get on")
 
 
 def test_no_password_is_shown(up: Up) -> None:

@@ -21,8 +21,14 @@ from clientmgr.contact_deletions.paging import CustomersRows, fetch_pages
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
-from clientmgr_dagster.defs.contact_deletion.checks import EVERY_DELETION_PUBLISHED, every_deletion_published
-from clientmgr_dagster.failing import stoppable
+from clientmgr_dagster.defs.contact_deletion.checks import (
+    EVERY_DELETION_PUBLISHED,
+    NOTHING_FROM_THE_FUTURE,
+    every_deletion_published,
+    find_ahead,
+    nothing_from_the_future,
+)
+from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
 from clientmgr_dagster.metadata import log_partitions, log_summary
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -52,11 +58,12 @@ FOUND, MESSAGES = "deleted_contacts", "contact_deletion_messages"
             deps=[FOUND],
             group_name=GROUP,
             kinds={"postgres"},
+            metadata={"dagster/table_name": "clientmgr.contact_deletion_watermarks"},
             skippable=True,
             description=f"Deletions published to `{CONTACT_DELETION}`; a customer's watermark moves with them.",
         ),
     ],
-    check_specs=[EVERY_DELETION_PUBLISHED],
+    check_specs=[NOTHING_FROM_THE_FUTURE, EVERY_DELETION_PUBLISHED],
     can_subset=True,
     pool="spark",
     **PER_TENANT,
@@ -67,16 +74,22 @@ def contact_deletions(
     spark: SparkResource,
     bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
 ) -> Iterator[dg.AssetCheckResult]:
-    """Fetch, then publish. Tenants that are no longer active are passed over."""
+    """Fetch, then publish. Tenants that are no longer active are passed over. If any failed, the run says why."""
     selected = {key.to_user_string() for key in context.selected_asset_keys}
-    if selected:
-        customers = active_customers_of(context, tenants)
-        if FOUND in selected:
-            _fetch(context, tenants, spark, bigquery, customers)
-        if MESSAGES in selected:
-            _publish(context, tenants, customers)
-    if context.selected_asset_check_keys:
+    # A run of checks alone has no tenants.
+    customers = active_customers_of(context, tenants) if selected else []
+    if FOUND in selected:
+        _fetch(context, tenants, spark, bigquery, customers)
+    ahead = find_ahead(tenants)
+    too_early = {customer: _too_early(ahead[customer]) for customer in customers if customer in ahead}
+    if MESSAGES in selected:
+        _publish(context, tenants, [customer for customer in customers if customer not in too_early])
+    if EVERY_DELETION_PUBLISHED.key in context.selected_asset_check_keys:
         yield every_deletion_published(tenants)
+    if NOTHING_FROM_THE_FUTURE.key in context.selected_asset_check_keys:
+        yield nothing_from_the_future(ahead, of=customers)
+    if MESSAGES in selected:
+        fail_if_tenants_failed(tenants, customers, too_early, by_asset={MESSAGES: too_early})
 
 
 def _fetch(
@@ -99,6 +112,8 @@ def _fetch(
         for page in fetch_pages(client, settings, since, store):
             rows.update(page.rows)
             context.log.info(f"page {page.number}: {page.size} deleted contacts, {rows.total()} so far")
+    # The chain begins there: what was seen of it, by whom and when.
+    context.log_event(dg.AssetObservation("bigquery_deleted_contacts", metadata={"rows": rows.total()}))
     with tenants.database.connect(Role.READER) as connection:
         waiting = unpublished(connection, customers)
     log_summary(context, FOUND, waiting, unit="contacts", rows_in_bigquery=rows.total())
@@ -129,3 +144,7 @@ def _publish(context: dg.AssetExecutionContext, tenants: TenantsResource, custom
     log_summary(context, MESSAGES, published, unit="contacts", topic=CONTACT_DELETION)
     own = ((one, {"messages": published.get(one, 0)}) for one in customers)
     log_partitions(context, MESSAGES, own, work=("messages",))
+
+
+def _too_early(deletions: int) -> str:
+    return f"{deletions} deletions are ahead of the clock: nothing of this customer is published"

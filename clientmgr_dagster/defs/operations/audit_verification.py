@@ -16,8 +16,10 @@ from clientmgr_dagster.resources import TenantsResource
 
 
 @dg.asset(
+    deps=["audit_log"],
     group_name="operations",
     kinds={"postgres"},
+    metadata={"dagster/table_name": "clientmgr.audit_verifications"},
     retry_policy=RETRY_POLICY,
     check_specs=[dg.AssetCheckSpec("audit_log_intact", asset="audit_verification")],
     description="The whole audit log, verified: what `clientmgr audit verify` reports, kept for the metrics.",
@@ -51,9 +53,15 @@ def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResour
     )
 
 
+audit_verification_job = dg.define_asset_job(
+    "audit_verification_job",
+    selection=dg.AssetSelection.assets(audit_verification),
+    description="Verifies the whole audit log, and anchors it if it is intact.",
+)
+
 nightly_audit_verification = dg.ScheduleDefinition(
     name="nightly_audit_verification",
-    target=dg.AssetSelection.assets(audit_verification),
+    job=audit_verification_job,
     cron_schedule="15 5 * * *",
     tags=RETRIED,
     execution_timezone="UTC",

@@ -94,10 +94,10 @@ def orphans(
     # Before anything is deleted: afterwards there are no candidates left to look at.
     young = find_young(tenants)
     if context.selected_asset_check_keys:
-        yield no_young_candidates(young)
-    failures = dict(unsearched)
+        yield no_young_candidates(young, of=customers)
+    too_young = {customer: _too_young(young[customer]) for customer in customers if customer in young}
+    failures = unsearched | too_young
     if DELETIONS in selected:
-        failures |= {customer: _too_young(young[customer]) for customer in customers if customer in young}
         searched = [customer for customer in customers if customer not in failures]
         failures |= _delete(context, tenants, searched, policy)
     fail_if_tenants_failed(tenants, customers, failures, by_asset={CANDIDATES: unsearched, DELETIONS: failures})

@@ -8,6 +8,7 @@ from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
+from clientmgr_dagster.catalogue import TABLE, computed_by
 from clientmgr_dagster.failing import permanent_errors_are_final
 from clientmgr_dagster.materialisations import mark_failed
 from clientmgr_dagster.metadata import log_partitions
@@ -22,6 +23,7 @@ NAME = "tenant_schema"
     **PER_TENANT,
     group_name="tenancy",
     kinds={"postgres"},
+    metadata={TABLE: "clientmgr.tenants", **computed_by("clientmgr.tenants.schema_manager")},
     pool=DDL_POOL,
     # A customer who is deleted before the run begins has no schema: that is no failure, and no materialisation either.
     output_required=False,

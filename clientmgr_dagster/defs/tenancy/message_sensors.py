@@ -19,7 +19,7 @@ from clientmgr.contracts.run_tags import REQUESTED_BY
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
-from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.jobs import tenant_schema_job
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
 from clientmgr_dagster.policies import TENANTS_PER_RUN
 from clientmgr_dagster.resources import TenantsResource
@@ -40,7 +40,7 @@ class Asked:
 
 
 @dg.sensor(
-    target=[tenant_schema],
+    job=tenant_schema_job,
     minimum_interval_seconds=EVERY_LOOK_S,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description=f"Reads {ACTIVATE_CUSTOMER}: registers customers, adds their partitions, asks for their schemas.",

@@ -75,8 +75,15 @@ def tenant_reconciliation(
     )
 
 
+tenant_reconciliation_job = dg.define_asset_job(
+    "tenant_reconciliation_job",
+    selection=dg.AssetSelection.assets(tenant_reconciliation),
+    description="Repairs what disagrees between registry, schemas and partitions.",
+)
+
+
 @dg.sensor(
-    target=[tenant_reconciliation],
+    job=tenant_reconciliation_job,
     minimum_interval_seconds=60,
     default_status=dg.DefaultSensorStatus.RUNNING,
     description="Looks for what disagrees and asks for its repair.",

@@ -4,7 +4,7 @@ import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
-from clientmgr_dagster.defs.tenancy.assets import tenant_schema
+from clientmgr_dagster.defs.tenancy.jobs import tenant_schema_job
 from clientmgr_dagster.partitions import (
     LIFECYCLE_TAGS,
     PARTITIONS,
@@ -20,7 +20,7 @@ CHANGES_PER_TICK = TENANTS_PER_RUN
 
 
 @dg.sensor(
-    target=[tenant_schema],
+    job=tenant_schema_job,
     # Each time that Dagster's daemon looks, which it does every 5 s.
     minimum_interval_seconds=1,
     default_status=dg.DefaultSensorStatus.RUNNING,

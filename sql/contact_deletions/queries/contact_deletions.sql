@@ -51,3 +51,9 @@ WITH staged AS (
 )
 
 DELETE FROM clientmgr.unerased_contacts WHERE found_at < now() - interval '12 hours';
+
+-- name: ahead_of_the_clock
+-- Published, they would move the watermark past all that is deleted until then. Clocks may differ by some minutes.
+SELECT customer_id, count(*) FROM clientmgr.deleted_contacts
+WHERE published_at IS NULL AND deleted_at > now() + interval '5 minutes'
+GROUP BY customer_id;

@@ -11,7 +11,6 @@ from clientmgr.base.listening import in_url
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
-from clientmgr.contracts.daemons import DURABLE_GROUP
 from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
 from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_url
 
@@ -35,9 +34,15 @@ async def probe_services(settings: Settings) -> list[ServiceState]:
     return list(await asyncio.gather(*(_probe(entry, settings) for entry in _PROBED)))
 
 
+async def readers_of_positions(settings: Settings) -> list[ServiceState]:
+    """Those that `up` starts, by their groups on the stream: that can be seen from any machine."""
+    entries = [entry for entry in daemons.ALL if entry.streams and entry.starts == "always"]
+    return list(await asyncio.gather(*(_reads_positions(entry, settings) for entry in entries)))
+
+
 async def _probe(entry: DaemonEntry, settings: Settings) -> ServiceState:
     if entry.listens is None:
-        return await _reads_positions(entry.name, settings)
+        return await _reads_positions(entry, settings)
     host: str = getattr(settings, entry.listens.host_setting.lower())
     port: int = getattr(settings, entry.listens.port_setting.lower())
     address = ui_url(settings) if entry in daemons.DAGSTER else f"http://{in_url(host)}:{port}"
@@ -66,7 +71,8 @@ def _opener(settings: Settings) -> urllib.request.OpenerDirector:
     return urllib.request.build_opener(urllib.request.ProxyHandler({}), https)
 
 
-async def _reads_positions(name: str, settings: Settings) -> ServiceState:
+async def _reads_positions(entry: DaemonEntry, settings: Settings) -> ServiceState:
+    name = entry.name
     if not settings.redis_url:
         return ServiceState(name, "unknown", False, "REDIS_URL is not set")
     client = open_redis(settings)
@@ -80,11 +86,23 @@ async def _reads_positions(name: str, settings: Settings) -> ServiceState:
     finally:
         with contextlib.suppress(*REDIS_ERRORS):
             await client.aclose()
-    group = next((group for group in groups if group["name"] in (DURABLE_GROUP, DURABLE_GROUP.encode())), None)
-    if group is None:
+    own = [group["lag"] for group in groups if _is_of(entry, _text(group["name"]), settings)]
+    if not own:
         return ServiceState(name, "never started", False, "its group does not exist")
-    lag = group["lag"]
+    # Of several instances with a group each, one that reads is enough; a dead one's group is removed by the others.
+    lag = min((one for one in own if one is not None), default=None)
     if lag is None:
         # After entries were deleted, or where the group began in the middle, until it has read to the end.
         return ServiceState(name, "unknown", False, "Redis can't tell how much is unread")
     return ServiceState(name, "late" if lag > LATE_FROM else "keeps up", lag <= LATE_FROM, f"{lag:,} unread")
+
+
+def _is_of(entry: DaemonEntry, group: str, settings: Settings) -> bool:
+    return any(
+        group == one.group if one.group else group.startswith(f"{settings.live_broadcast_group_prefix}-")
+        for one in entry.streams
+    )
+
+
+def _text(name: str | bytes) -> str:
+    return name if isinstance(name, str) else name.decode(errors="replace")

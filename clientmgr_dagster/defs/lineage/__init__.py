@@ -1,0 +1,1 @@
+"""Lineage of what Dagster does not compute: the daemons, the tables they write, and what they did, seen from there."""
