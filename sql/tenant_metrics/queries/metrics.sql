@@ -12,6 +12,8 @@ FROM clientmgr.dashboard_tenant_metrics AS m,
         m, CASE WHEN m.sync_differences IS NULL THEN '{}'
             ELSE jsonb_build_object('sync_differences', nameless.differences) END
     ) AS kept
+-- In order, or two runs wait for each other.
+ORDER BY m.customer_id
 ON CONFLICT (customer_id, collected_at) DO NOTHING;
 
 -- name: summary
