@@ -168,5 +168,5 @@ def _move(connection: Connection[Any], write: ResultWrite, attempts: list[Attemp
 
 
 def _queries(write: ResultWrite) -> Mapping[str, str]:
-    """`sql/<package>/results/<target>.sql`: staged, clear (where results are replaced), move, record (if any), forget."""
+    """`sql/<package>/results/<target>.sql`: staged, clear (where it replaces), move, record (if any), forget."""
     return named_queries(result_tables()[write.target])

@@ -17,6 +17,7 @@ from clientmgr.orphans.deletion import young_candidates
 from clientmgr.tenant_metrics.collected_metrics import append_history
 from clientmgr_dagster.spark.results_writer import Attempt, ResultsWriter, ResultWrite
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
+from tests.waiting import eventually
 
 CUSTOMERS = (ORDINARY, HUGE, EMPTY)
 MOMENT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -93,23 +94,33 @@ def test_searches_of_the_same_tenants_replace_each_other_whole(database: Databas
     assert tenants.query("SELECT count(*) FROM clientmgr.orphan_candidates_staged") == [(0,)]
 
 
-def test_a_deletion_may_go_on_while_others_search(database: Database, tenants: Tenants) -> None:
+def test_a_deletion_and_a_search_do_not_wait_for_each_other(database: Database, tenants: Tenants) -> None:
     tenants.activate(*CUSTOMERS)
-    forget = named_queries("orphans/queries/orphans.sql")["forget_candidates"]
-
-    def delete(customer: int) -> None:
-        with database.connect(Role.WRITER, autocommit=True) as connection:
-            for first in range(0, ROWS, 100):
-                # The order of hashes: neither the keys' nor the rows'.
-                names = sorted((f"c{number}" for number in range(first, ROWS)), key=hash)
-                keys = {"application_codes": text_array("A" for _ in names), "client_ids": text_array(names)}
-                connection.execute(forget, {"customer_id": customer, **keys})
-
+    rows = [row for row in orphans_of(0) if row["customer_id"] == HUGE][:9]
     recorded = {"searched_at": MOMENT.isoformat(), "threshold_days": 49.5}
-    for _ in range(3):
-        commit(database, "orphan_candidates", 0, orphans_of(0), **recorded)()
-        searches = [commit(database, "orphan_candidates", run, orphans_of(0), **recorded) for run in RUNS[:2]]
-        all_at_once(*searches, *(lambda customer=customer: delete(customer) for customer in CUSTOMERS))
+    commit(database, "orphan_candidates", 0, rows, **recorded)()  # the last key first, and so the rows stand
+    names = [row["client_id"] for row in rows]
+    keys = {"application_codes": text_array("A" for _ in names), "client_ids": text_array(names)}
+    forget = named_queries("orphans/queries/orphans.sql")["forget_candidates"]
+    search = commit(database, "orphan_candidates", 1, rows, **recorded)
+
+    def delete() -> None:
+        with database.connect(Role.WRITER) as connection:
+            connection.execute(forget, {"customer_id": HUGE, **keys})
+
+    def waiting() -> int:
+        return int(tenants.query("SELECT count(DISTINCT pid) FROM pg_locks WHERE NOT granted")[0][0])
+
+    with database.connect(Role.OWNER) as somebody, ThreadPoolExecutor(2) as executor:
+        # Both come as far as this row, from one side or from both.
+        somebody.execute("SELECT FROM clientmgr.orphan_candidates WHERE client_id = %s FOR UPDATE", (names[4],))
+        done = [executor.submit(search)]
+        eventually(lambda: waiting() == 1, "the search waits for the row")
+        done.append(executor.submit(delete))
+        eventually(lambda: waiting() == 2, "and so does the deletion")
+        somebody.rollback()
+        for one in done:
+            one.result(30)
 
 
 def test_collections_of_the_same_tenants_leave_one_row_each(database: Database, tenants: Tenants) -> None:
