@@ -242,7 +242,7 @@ def record_searches(
     policy: OrphanPolicy,
     run_id: str,
 ) -> dict[CustomerId, int]:
-    """Record when these tenants were searched for orphans. Returns how many candidates each has."""
+    """Note of tenants that are not searched that they have been. Returns how many candidates each has."""
     rows = connection.execute(
         _QUERIES["record_searches"],
         {
@@ -252,6 +252,12 @@ def record_searches(
             "run_id": run_id,
         },
     )
+    return {CustomerId(customer_id): count for customer_id, count in rows}
+
+
+def searched_candidates(connection: Connection[Any], customers: Iterable[CustomerId]) -> dict[CustomerId, int]:
+    """How many candidates the last search of each of these tenants found. One that was never searched is left out."""
+    rows = connection.execute(_QUERIES["searched"], {"customers": list(customers)})
     return {CustomerId(customer_id): count for customer_id, count in rows}
 
 

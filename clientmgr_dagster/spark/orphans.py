@@ -1,7 +1,7 @@
 """Finding orphans with Spark: one job for a chunk of tenants, the threshold applied inside PostgreSQL."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # as everybody calls it
@@ -36,15 +36,17 @@ def find_orphans(
     found_at: datetime,
     run_id: str,
 ) -> None:
-    """Put the tenants' orphans in `orphan_candidates`, in place of what was found before.
+    """Put the tenants' orphans in `orphan_candidates`, in place of what was found before, and note the search.
 
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
     columns = ["application_code", "client_id", "orphaned_since", "silent_since"]
+    threshold_days = (found_at - orphaned_before) / timedelta(days=1)
+    recorded = {"searched_at": found_at.isoformat(), "threshold_days": threshold_days}
     with shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
         devices = read_devices(spark, database, settings, customers, columns, snapshot=snapshot, failures_as_rows=True)
         write_results(
             orphans(devices, orphaned_before, found_at),
             database.conninfo(Role.WRITER),
-            ResultWrite("orphan_candidates", run_id, STEP, tuple(customers)),
+            ResultWrite("orphan_candidates", run_id, STEP, tuple(customers), recorded),
         )

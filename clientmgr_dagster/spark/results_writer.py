@@ -2,9 +2,11 @@
 
 A task's attempt copies its rows into the table's `…_staged` sibling under a name of its own and tells Spark that name.
 Rows count only when the driver has been told of all tasks: it then moves those of the named attempts, and of no others,
-in one transaction. What an attempt left that nobody names is removed by a later write.
+in one transaction. What an attempt left that nobody names is removed by a later write. Where several runs write to one
+table at once, one moves at a time: tenants that they share have the results of the last, and never some of each.
 """
 
+import json
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -29,6 +31,10 @@ from clientmgr_dagster.spark.registration import register_once
 FORMAT = "clientmgr_results"
 CONTROL_SCHEMA = "clientmgr"
 
+# Not a lock on each tenant: two runs replace rows that the other can't see yet, and wait for each other's keys in any
+# order. And not on the table: who deletes what a search found need not wait for another search.
+_ONE_AT_A_TIME = "SELECT pg_advisory_xact_lock(hashtext('results of Spark'), hashtext(%s))"
+
 
 @dataclass(frozen=True)
 class ResultWrite:
@@ -38,19 +44,27 @@ class ResultWrite:
     run_id: str
     step: str
     customers: tuple[int, ...]
+    recorded: Mapping[str, Any] = field(default_factory=dict)
+    """What the target's `record` query notes of the work besides, in the same transaction."""
 
     def __post_init__(self) -> None:
         if self.target not in result_tables():
             raise InvalidInputError("target", f"one of {', '.join(result_tables())}", self.target)
 
     def options(self) -> dict[str, str]:
-        customers = ",".join(map(str, self.customers))
-        return {"target": self.target, "run_id": self.run_id, "step": self.step, "customers": customers}
+        return {
+            "target": self.target,
+            "run_id": self.run_id,
+            "step": self.step,
+            "customers": ",".join(map(str, self.customers)),
+            "recorded": json.dumps(dict(self.recorded), default=str),
+        }
 
     @classmethod
     def from_options(cls, options: Mapping[str, str]) -> "ResultWrite":
         customers = tuple(int(one) for one in options["customers"].split(",") if one)
-        return cls(options["target"], options["run_id"], options["step"], customers)
+        recorded = json.loads(options["recorded"])
+        return cls(options["target"], options["run_id"], options["step"], customers, recorded)
 
 
 @dataclass
@@ -92,6 +106,7 @@ class ResultsWriter(DataSourceArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         attempts = [message.attempt_id for message in messages if isinstance(message, Attempt)]
         with connect_checked(self._conninfo) as connection:
+            connection.execute(_ONE_AT_A_TIME, (self._write.target,))
             connection.execute(_queries(self._write)["forget"], {"attempts": attempts})
 
     def _stage(self, connection: dbapi.Connection, attempt: Attempt, rows: pa.RecordBatch) -> None:
@@ -136,6 +151,7 @@ def _without_failures(batch: pa.RecordBatch, failures: dict[int, str]) -> pa.Rec
 
 def _move(connection: Connection[Any], write: ResultWrite, attempts: list[Attempt], failures: dict[int, str]) -> None:
     queries = _queries(write)
+    connection.execute(_ONE_AT_A_TIME, (write.target,))
     named = {"attempts": [attempt.attempt_id for attempt in attempts]}
     (staged,) = connection.execute(queries["staged"], named).fetchone() or (0,)
     expected = sum(attempt.rows for attempt in attempts)
@@ -145,10 +161,12 @@ def _move(connection: Connection[Any], write: ResultWrite, attempts: list[Attemp
     if "clear" in queries:
         connection.execute(queries["clear"], scope)
     connection.execute(queries["move"], named | scope)
+    if "record" in queries:
+        connection.execute(queries["record"], {**write.recorded, "run_id": write.run_id} | scope)
     connection.execute(queries["forget"], named)
     record_failures(connection, write.run_id, write.step, failures)
 
 
 def _queries(write: ResultWrite) -> Mapping[str, str]:
-    """`sql/<package>/results/<target>.sql`: staged, clear (where results are replaced), move, forget."""
+    """`sql/<package>/results/<target>.sql`: staged, clear (where it replaces), move, record (if any), forget."""
     return named_queries(result_tables()[write.target])

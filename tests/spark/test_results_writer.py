@@ -20,7 +20,8 @@ SCHEMA = "customer_id bigint, application_code string, client_id string, silent_
 
 
 def write_for(*customers: int, run_id: str = "run") -> ResultWrite:
-    return ResultWrite("orphan_candidates", run_id, "step", tuple(customers))
+    recorded = {"searched_at": "2026-01-01T00:00:00+00:00", "threshold_days": 30}
+    return ResultWrite("orphan_candidates", run_id, "step", tuple(customers), recorded)
 
 
 def rows_for(spark: SparkSession, *customers: int, each: int = 3, named: str = "c") -> DataFrame:

@@ -15,7 +15,13 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.base.stopping import StoppedError
 from clientmgr.operations.batch_failures import failures_of
-from clientmgr.orphans.deletion import OrphanDeletion, OrphanResult, forget_candidates, record_searches
+from clientmgr.orphans.deletion import (
+    OrphanDeletion,
+    OrphanResult,
+    forget_candidates,
+    record_searches,
+    searched_candidates,
+)
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
 from clientmgr_dagster.chunks import active_customers_of
@@ -128,7 +134,9 @@ def _find(
     with tenants.database.connect(Role.WRITER) as connection:
         failures = failures_of(connection, context.run.run_id, STEP)
         readable = [customer for customer in customers if customer not in failures]
-        found = record_searches(connection, readable, searched_at=found_at, policy=policy, run_id=context.run.run_id)
+        # Spark's write has noted the others with what it found.
+        record_searches(connection, sorted(legacy), searched_at=found_at, policy=policy, run_id=context.run.run_id)
+        found = searched_candidates(connection, readable)
     log_partitions(
         context,
         CANDIDATES,

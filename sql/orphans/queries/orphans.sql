@@ -1,15 +1,21 @@
 -- name: record_searches
+-- Of customers that nobody needs to search. Those that Spark searched are noted with what it found (results/).
 INSERT INTO clientmgr.orphan_searches (customer_id, searched_at, threshold_days, candidates, run_id)
 SELECT wanted.customer_id, %(searched_at)s, %(threshold_days)s, count(c.customer_id), %(run_id)s
 FROM unnest(%(customers)s::bigint []) AS wanted (customer_id)
 LEFT JOIN clientmgr.orphan_candidates AS c USING (customer_id)
 GROUP BY wanted.customer_id
+-- In order, or two runs wait for each other.
+ORDER BY wanted.customer_id
 ON CONFLICT (customer_id) DO UPDATE SET
     searched_at = excluded.searched_at,
     threshold_days = excluded.threshold_days,
     candidates = excluded.candidates,
     run_id = excluded.run_id
 RETURNING customer_id, candidates;
+
+-- name: searched
+SELECT customer_id, candidates FROM clientmgr.orphan_searches WHERE customer_id = ANY(%(customers)s::bigint []);
 
 -- name: count_candidates
 -- No row: nobody has looked.
@@ -23,13 +29,27 @@ ORDER BY application_code, client_id
 LIMIT %(limit)s;
 
 -- name: forget_candidates
-DELETE FROM clientmgr.orphan_candidates AS c
-USING unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS done (application_code, client_id)
-WHERE c.customer_id = %(customer_id)s
-    AND (c.application_code, c.client_id) = (done.application_code, done.client_id);
+-- Locked by key, as a search that replaces them does (results/orphan_candidates.sql).
+WITH done AS MATERIALIZED (
+    SELECT c.ctid FROM clientmgr.orphan_candidates AS c
+    JOIN unnest(%(application_codes)s::text [], %(client_ids)s::text []) AS gone (application_code, client_id)
+        USING (application_code, client_id)
+    WHERE c.customer_id = %(customer_id)s
+    ORDER BY c.application_code, c.client_id
+    FOR UPDATE OF c
+)
+
+DELETE FROM clientmgr.orphan_candidates WHERE ctid IN (SELECT d.ctid FROM done AS d);
 
 -- name: forget_all_candidates
-DELETE FROM clientmgr.orphan_candidates WHERE customer_id = ANY(%(customers)s::bigint []);
+WITH earlier AS MATERIALIZED (
+    SELECT c.ctid FROM clientmgr.orphan_candidates AS c
+    WHERE c.customer_id = ANY(%(customers)s::bigint [])
+    ORDER BY c.customer_id, c.application_code, c.client_id
+    FOR UPDATE
+)
+
+DELETE FROM clientmgr.orphan_candidates WHERE ctid IN (SELECT e.ctid FROM earlier AS e);
 
 -- name: record_result
 INSERT INTO clientmgr.orphan_deletion_results

@@ -13,6 +13,8 @@ FROM clientmgr.dashboard_tenant_metrics AS m,
             ELSE jsonb_build_object('sync_differences', nameless.differences) END
     ) AS kept
 WHERE m.customer_id = ANY(%(customers)s::bigint [])
+-- In order, or two runs wait for each other.
+ORDER BY m.customer_id
 ON CONFLICT (customer_id, collected_at) DO NOTHING;
 
 -- name: summary
