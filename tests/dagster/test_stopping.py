@@ -26,7 +26,7 @@ from tests.conftest import _throwaway_database
 from tests.dagster.yard import Yard
 from tests.keys import TEST_KEY
 from tests.orphans.rig import DEVICES, FIND, POLICY
-from tests.process_table import wait_until_gone, with_descendants
+from tests.process_table import mentioning, wait_until_gone, with_descendants
 from tests.waiting import eventually
 
 DEVICES_IN_ALL, ORPHANS = 100, 50
@@ -180,6 +180,23 @@ def test_a_run_without_a_process_is_failed_frees_its_pool_and_is_started_again_b
     assert yard.run_to_its_end(again) == "SUCCESS"
     assert deletion.deleted() == ORPHANS
     assert deletion.audited() == {"deleted": ORPHANS}, "each once"
+
+
+def test_a_terminated_search_leaves_no_spark_behind_and_no_candidates(yard: Yard) -> None:
+    yard.query(DEVICES.format(customer=5, devices=DEVICES_IN_ALL, orphans=ORPHANS))
+    with yard.database.connect(Role.OWNER) as somebody:
+        somebody.execute('LOCK TABLE "tenant_5".devices IN ACCESS EXCLUSIVE MODE')
+        run_id = yard.launch(5, asset="orphan_candidates")
+        yard.dequeue()
+        process = yard.process_of(run_id)
+        eventually(lambda: yard.query(WAITING) != [(0,)], "a task of Spark's waits for the table", within_s=120)
+        processes = with_descendants(process.pid)
+        assert mentioning("java", among=processes)
+        yard.terminate(run_id)
+        # Nobody lets the task go on.
+        Deletion(yard, 5, run_id, processes, release=somebody.rollback).ends_as("CANCELED")
+
+    assert yard.query("SELECT count(*) FROM clientmgr.orphan_candidates WHERE customer_id = 5") == [(0,)]
 
 
 @pytest.fixture

@@ -98,9 +98,9 @@ class Yard:
             self._code_server.wait()
             self._code_server = None
 
-    def launch(self, customer: int, **tags: str) -> str:
+    def launch(self, customer: int, *, asset: str = "orphan_deletions", **tags: str) -> str:
         """Queue a deletion of the customer's orphans: of those that were found, so that no Spark is needed."""
-        deletions = [{"path": ["orphan_deletions"]}]
+        deletions = [{"path": [asset]}]
         named = {"dagster/partition": str(customer), **{f"dagster/{name}": value for name, value in tags.items()}}
         params = {
             "selector": {**LOCATION, "jobName": "orphan_deletion_job", "assetSelection": deletions},

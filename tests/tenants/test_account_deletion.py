@@ -247,7 +247,7 @@ def test_stopped_it_destroys_nothing_more_and_asking_again_finishes_it(
 
     audited = [row[0] for row in query("SELECT outcome FROM clientmgr.audit_log WHERE customer_id = 7 ORDER BY seq")]
     assert audited == outcomes
-    assert bool(query("SELECT FROM pg_namespace WHERE nspname = 'tenant_7'")) == schema_stays
+    assert bool(query("SELECT 1 FROM pg_namespace WHERE nspname = 'tenant_7'")) == schema_stays
     manager.delete(7, actor="next")
     assert query("SELECT status FROM clientmgr.tenants WHERE customer_id = 7") == [("deleted",)]
 
