@@ -46,9 +46,9 @@ def worth_an_event(
 ) -> set[CustomerId]:
     """The rule for scheduled runs: who of these tenants is materialised. For the others nothing changed.
 
-    A tenant is if it never was, if its numbers are not those of its newest materialisation, if the run did something
-    for it (a number in `work` is not 0), or if it failed since. Of the rest, up to MOST_RENEWED are renewed, the oldest
-    first, if they are older than RENEWED_AFTER: an asset of which nothing changes stays fresh, and a small
+    A tenant is if it never was, if the run did something for it (a number in `work` is not 0), if its other numbers are
+    not those of its newest materialisation, or if it failed since. Of the rest, up to MOST_RENEWED are renewed, the
+    oldest first, if they are older than RENEWED_AFTER: an asset of which nothing changes stays fresh, and a small
     installation sees every partition renewed once a day.
     """
     changed = {
@@ -56,11 +56,15 @@ def worth_an_event(
         for customer, own in numbers.items()
         if customer not in last
         or last[customer].failed_since
-        or last[customer].numbers != own
         or any(own.get(name) for name in work)
+        or _without(last[customer].numbers, work) != _without(own, work)
     }
     old = [one for one in numbers if one not in changed and last[one].at < now - RENEWED_AFTER]
     return changed.union(sorted(old, key=lambda one: last[one].at)[:MOST_RENEWED])
+
+
+def _without(numbers: OwnNumbers, names: Collection[str]) -> OwnNumbers:
+    return {name: value for name, value in numbers.items() if name not in names}
 
 
 def materialise(

@@ -34,11 +34,12 @@ def last(numbers: Mapping[str, int | str], *, hours: float = 1, failed_since: bo
 
 def test_a_scheduled_run_tells_of_tenants_that_changed_were_worked_on_failed_since_or_are_new() -> None:
     same: Mapping[str, int | str] = {"devices": 3, "deleted": 0}
-    new, equal, other, worked_on, failed = TENANTS[:5]
+    new, equal, other, worked_on, failed, idle = TENANTS[:6]
     numbers = {new: same, equal: same, other: {"devices": 4, "deleted": 0}, failed: same}
     numbers[worked_on] = {"devices": 3, "deleted": 2}
     before = {equal: last(same), other: last(same), failed: last(same, failed_since=True)}
     before[worked_on] = last(numbers[worked_on])
+    numbers[idle], before[idle] = same, last({"devices": 3, "deleted": 2})
 
     chosen = worth_an_event(numbers, before, work=("deleted",), now=NOW)
 
