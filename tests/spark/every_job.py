@@ -4,8 +4,9 @@ As a program it is for the ways that need a process of their own. Their results 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import dagster as dg
 
@@ -22,7 +23,7 @@ from clientmgr_dagster.spark.session import SparkResource
 from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 RUN = "everywhere"
-ALL_JOBS = {find_orphans, collect_metrics, store_page, find_unerased}
+ALL_JOBS: tuple[Callable[..., Any], ...] = (find_orphans, collect_metrics, store_page, find_unerased)
 
 
 def run_every_job(customers: Sequence[CustomerId], now: datetime) -> list[int]:

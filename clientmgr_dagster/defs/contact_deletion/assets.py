@@ -3,7 +3,6 @@
 import asyncio
 from collections import Counter
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -17,12 +16,9 @@ from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.metadata import log_summary, partition_results
 from clientmgr_dagster.policies import PER_TENANT
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import BigQueryClients, TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import store_page
 from clientmgr_dagster.spark.session import SparkResource
-
-if TYPE_CHECKING:
-    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 GROUP = "contact_deletion"
 
@@ -40,7 +36,7 @@ def deleted_contacts(
     context: dg.AssetExecutionContext,
     tenants: TenantsResource,
     spark: SparkResource,
-    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
+    bigquery: dg.ResourceParam[BigQueryClients],
 ) -> dg.MaterializeResult:  # type: ignore[type-arg]
     """One query for a chunk of tenants, however many pages it has. A second run finds the same and keeps it once."""
     settings = tenants.settings
