@@ -1,7 +1,8 @@
 """The resources of assets and sensors. Settings come from the environment, as everywhere."""
 
 import functools
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Protocol
 
 import dagster as dg
 
@@ -12,7 +13,7 @@ from clientmgr.broker.postgres.cursor_reader import CursorReader
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 if TYPE_CHECKING:
-    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
+    from google.cloud import bigquery
 
 
 class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
@@ -33,8 +34,14 @@ class TenantsResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return CursorReader(self.database, self.settings, topic)
 
 
+class BigQueryClients(Protocol):
+    """What assets see of dagster-gcp's `BigQueryResource`: they can't name a class that is imported late."""
+
+    def get_client(self) -> "AbstractContextManager[bigquery.Client]": ...
+
+
 @dg.resource(description="BigQuery with the deleted contacts: dagster-gcp's resource, by our settings.")
-def bigquery_resource(_context: dg.InitResourceContext) -> "DeletedContactsBigQuery":
+def bigquery_resource(_context: dg.InitResourceContext) -> BigQueryClients:
     # Imported late, by the steps that ask BigQuery: it takes two seconds, which every other run would pay too.
     from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 

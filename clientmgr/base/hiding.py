@@ -9,6 +9,7 @@ from pydantic import SecretStr
 HIDDEN: Final = "********"
 # Of Spark's settings, as Spark itself knows them.
 _SECRET_NAME = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+_CONNECT_TOKEN = re.compile(r"(;token=)[^;]*", re.IGNORECASE)
 _QUERY_PASSWORD = re.compile(r"([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 
 
@@ -30,6 +31,8 @@ def hide_password(url: str) -> str:
     want to read their password in an error message.
     """
     scheme, separator, rest = url.partition("://")
+    if scheme == "sc":  # Spark Connect's parameters stand behind semicolons
+        return _CONNECT_TOKEN.sub(rf"\1{HIDDEN}", url)
     authority, slash, path = rest.partition("/")
     before_query, mark, query = path.partition("?")
     if "@" not in authority and "@" in before_query:

@@ -23,6 +23,9 @@ def test_every_setting_has_a_default_and_a_line_of_help() -> None:
         ("BROKER", "kafka", "BROKER: expected 'postgres' or 'pubsub', got 'kafka'"),
         ("DATABASE_URL", "mysql://x", "DATABASE_URL: expected a URL like postgresql://"),
         ("REDIS_URL", "localhost", "REDIS_URL: expected a URL like redis://"),
+        ("SPARK_CONNECT_URL", "spark.internal:15002", "SPARK_CONNECT_URL: expected a URL like sc://"),
+        ("SPARK_CONNECT_URL", "sc://spark.internal:15002", "SPARK_CONNECT_URL: expected TLS to a host that is not"),
+        ("SPARK_CONNECT_URL", "sc://10.0.0.7/;use_ssl=false", "SPARK_CONNECT_URL: expected TLS to a host that is not"),
         ("TENANT_CONNECTIONS", "0", "TENANT_CONNECTIONS: expected greater than or equal to 1"),
     ],
 )
@@ -33,6 +36,20 @@ def test_a_wrong_value_is_named_with_what_was_expected(
     with pytest.raises(SettingsError) as caught:
         load_settings()
     assert complaint in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "sc://127.0.0.1:15002",
+        "sc://localhost",
+        "sc://[::1]:15002/;user_id=me",
+        "sc://spark.internal:15002/;use_ssl=true",
+        "sc://spark.internal/;token=abc",
+    ],
+)
+def test_logins_go_to_a_connect_server_on_this_machine_or_encrypted(url: str) -> None:
+    assert load_settings(spark_connect_url=url).spark_connect_url == url
 
 
 def test_a_value_that_is_no_json_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -61,6 +78,7 @@ def test_a_password_in_a_wrong_url_is_not_repeated(monkeypatch: pytest.MonkeyPat
         "postgresql://me:hunter2@host:5432/db",
         "postgresql://me@host/db?password=hunter2&sslmode=require",
         "redis://:hunter2@host:6379/0",
+        "sc://host:15002/;use_ssl=true;token=hunter2",
         "postgresql://me:hunter2%40x@host/db",
         "postgresql://me:hun@ter2:hunter2@host/db",
     ],

@@ -222,3 +222,37 @@ def test_what_runs_twice_is_not_taken_away_all_at_once() -> None:
             budget = found["PodDisruptionBudget"]["spec"]
             assert budget["selector"] == found["Deployment"]["spec"]["selector"], path.name
             assert budget["maxUnavailable"] == 1
+
+
+SPARK = KUBERNETES / "spark-on-kubernetes"
+
+
+def test_spark_on_kubernetes_may_start_executors_and_see_no_secret() -> None:
+    (kustomization,) = documents(SPARK / "kustomization.yaml")
+    named = [*kustomization["resources"], *(patch["path"] for patch in kustomization["patches"])]
+    assert sorted(named) == sorted(path.name for path in SPARK.glob("*.yaml") if path.name != "kustomization.yaml")
+    found = {}
+    for name in kustomization["resources"]:
+        for document in documents(SPARK / name):
+            for version in VERSIONS:
+                kubernetes_validate.validate(document, version, strict=True)
+            found[document["kind"]] = document
+    account = found["ServiceAccount"]["metadata"]["name"]
+    assert found["RoleBinding"]["subjects"] == [{"kind": "ServiceAccount", "name": account}]
+    assert found["RoleBinding"]["roleRef"]["name"] == found["Role"]["metadata"]["name"]
+    (rule,) = found["Role"]["rules"]
+    # What Spark's driver asks Kubernetes for (docs: "Running Spark on Kubernetes", RBAC).
+    assert set(rule["resources"]) == {"pods", "services", "configmaps", "persistentvolumeclaims"}
+    assert set(rule["verbs"]) == {"create", "get", "list", "watch", "patch", "delete", "deletecollection"}
+
+
+def test_only_dagster_s_pod_gets_the_driver_s_account() -> None:
+    (patch,) = documents(SPARK / "dagster-patch.yaml")
+    (base,) = [one for one in documents(KUBERNETES / "dagster.yaml") if one["kind"] == "Deployment"]
+    assert patch["metadata"]["name"] == base["metadata"]["name"]
+    assert patch["spec"]["template"]["spec"] == {
+        "serviceAccountName": "client-manager-spark",
+        "automountServiceAccountToken": True,
+    }
+    (service,) = documents(SPARK / "driver.yaml")
+    assert service["spec"]["selector"].items() <= base["spec"]["template"]["metadata"]["labels"].items()

@@ -23,7 +23,7 @@ from clientmgr_dagster.spark.session import SparkResource
 from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 RUN = "everywhere"
-ALL_JOBS: set[Callable[..., Any]] = {find_orphans, collect_metrics, store_page, find_unerased}
+ALL_JOBS: tuple[Callable[..., Any], ...] = (find_orphans, collect_metrics, store_page, find_unerased)
 
 
 def run_every_job(customers: Sequence[CustomerId], now: datetime) -> list[int]:

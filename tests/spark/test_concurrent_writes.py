@@ -145,7 +145,7 @@ def test_collections_of_the_same_tenants_leave_one_row_each(database: Database, 
         def collect() -> None:
             move()
             with database.connect(Role.WRITER) as connection:
-                append_history(connection)
+                append_history(connection, CUSTOMERS)
 
         return collect
 

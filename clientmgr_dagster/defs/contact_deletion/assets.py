@@ -8,7 +8,6 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -31,12 +30,9 @@ from clientmgr_dagster.defs.contact_deletion.checks import (
 from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
 from clientmgr_dagster.metadata import log_partitions, log_summary
 from clientmgr_dagster.policies import PER_TENANT
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import BigQueryClients, TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import store_page
 from clientmgr_dagster.spark.session import SparkResource
-
-if TYPE_CHECKING:
-    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 GROUP = "contact_deletion"
 FOUND, MESSAGES = "deleted_contacts", "contact_deletion_messages"
@@ -72,7 +68,7 @@ def contact_deletions(
     context: dg.AssetExecutionContext,
     tenants: TenantsResource,
     spark: SparkResource,
-    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
+    bigquery: dg.ResourceParam[BigQueryClients],
 ) -> Iterator[dg.AssetCheckResult]:
     """Fetch, then publish. Tenants that are no longer active are passed over. If any failed, the run says why."""
     selected = {key.to_user_string() for key in context.selected_asset_keys}
@@ -96,7 +92,7 @@ def _fetch(
     context: dg.AssetExecutionContext,
     tenants: TenantsResource,
     spark: SparkResource,
-    bigquery: "DeletedContactsBigQuery",
+    bigquery: BigQueryClients,
     customers: Sequence[CustomerId],
 ) -> None:
     """One query for a chunk of tenants, however many pages it has. A second run finds the same and keeps it once."""

@@ -6,7 +6,6 @@ The hourly fetch never sees a row of BigQuery that came later than its overlap. 
 import asyncio
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 
 import dagster as dg
 
@@ -30,12 +29,9 @@ from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
 from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
 from clientmgr_dagster.policies import PER_TENANT
-from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.resources import BigQueryClients, TenantsResource
 from clientmgr_dagster.spark.contact_deletion_reconciliation import STEP, find_unerased
 from clientmgr_dagster.spark.session import SparkResource
-
-if TYPE_CHECKING:
-    from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 
 NAME = "contact_deletion_reconciliation"
 
@@ -62,7 +58,7 @@ def contact_deletion_reconciliation(
     context: dg.AssetExecutionContext,
     tenants: TenantsResource,
     spark: SparkResource,
-    bigquery: dg.ResourceParam["DeletedContactsBigQuery"],
+    bigquery: dg.ResourceParam[BigQueryClients],
 ) -> Iterator[dg.AssetCheckResult]:
     """Find, count, publish. Only tenants that succeeded are materialised. If any failed, the run fails and says why."""
     customers = active_customers_of(context, tenants)
@@ -104,7 +100,7 @@ def _find(
     context: dg.AssetExecutionContext,
     tenants: TenantsResource,
     spark: SparkResource,
-    bigquery: "DeletedContactsBigQuery",
+    bigquery: BigQueryClients,
     customers: Sequence[CustomerId],
 ) -> dict[CustomerId, str]:
     settings, searched_at, run_id = tenants.settings, datetime.now(UTC), context.run.run_id
