@@ -165,8 +165,15 @@ class Settings(BaseSettings):
         description="PostgreSQL for Dagster's own storage: login clientmgr_dagster. "
         "Empty: DATABASE_URL's login takes that role, unless it is a superuser.",
     )
+    dagster_automation: Literal["auto", "running", "stopped"] = Field(
+        "auto",
+        description="Whether Dagster's schedules and sensors run by default. auto: under `clientmgr up` and "
+        "`clientmgr dagster …`, and nowhere else.",
+    )
     dagster_event_retention_days: float = Field(
-        30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+        30.0,
+        ge=0,
+        description="How long our part of Dagster's event log is kept; an asset's newest events stay in any case.",
     )
     daemon_late_after_s: float = Field(
         300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."

@@ -8,6 +8,7 @@ import dagster as dg
 from clientmgr.base.database import Database, Role
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.operations.daemon_health import READS, DaemonHealth, judge_all
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.resources import TenantsResource
 
 daemon_assets = [
@@ -23,7 +24,7 @@ daemon_assets = [
 
 @dg.sensor(
     minimum_interval_seconds=120,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Observes how far behind the daemons are.",
 )
 def daemon_health_sensor(context: dg.SensorEvaluationContext, tenants: TenantsResource) -> dg.SensorResult:

@@ -18,6 +18,7 @@ from clientmgr.contracts.publishers import actor_of
 from clientmgr.contracts.run_tags import REQUESTED_BY
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
@@ -38,7 +39,7 @@ class Asked:
 @dg.sensor(
     target=[tenant_schema],
     minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description=f"Reads {ACTIVATE_CUSTOMER}: registers customers, adds their partitions, asks for their schemas.",
 )
 def customer_activation_sensor(
@@ -73,7 +74,7 @@ def customer_activation_sensor(
 @dg.sensor(
     job=account_deletion_job,
     minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description=f"Reads {ACCOUNT_DELETION}: a run for each message, which deletes the account.",
 )
 def account_deletion_sensor(

@@ -4,6 +4,7 @@ import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.partitions import (
     LIFECYCLE_TAGS,
@@ -22,7 +23,7 @@ CHANGES_PER_TICK = TENANTS_PER_RUN
 @dg.sensor(
     target=[tenant_schema],
     minimum_interval_seconds=5,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Adds a partition for each active tenant, removes those of deleted ones.",
 )
 def tenant_registry_sensor(

@@ -2,6 +2,7 @@
 
 import dagster as dg
 
+from clientmgr_dagster.automation import SCHEDULES
 from clientmgr_dagster.defs.tenant_metrics.assets import dashboard_tenant_metrics, dashboard_tenant_metrics_history
 
 dashboard_job = dg.define_asset_job(
@@ -15,6 +16,6 @@ nightly_dashboard = dg.ScheduleDefinition(
     job=dashboard_job,
     cron_schedule="15 4 * * *",
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="Every night at 04:15 UTC.",
 )
