@@ -188,8 +188,15 @@ class Settings(BaseSettings):
         "",
         description="Unix socket of Dagster's code server, which only its own user can open. Empty: below DATA_DIR.",
     )
+    dagster_automation: Literal["auto", "running", "stopped"] = Field(
+        "auto",
+        description="Whether Dagster's schedules and sensors run by default. auto: under `clientmgr up` and "
+        "`clientmgr dagster …`, and nowhere else.",
+    )
     dagster_event_retention_days: float = Field(
-        30.0, ge=0, description="How long Dagster's event log is kept; an asset's newest events stay in any case."
+        30.0,
+        ge=0,
+        description="How long our part of Dagster's event log is kept; an asset's newest events stay in any case.",
     )
     lifecycle_wait_s: float = Field(
         4.0,

@@ -37,7 +37,7 @@ class SparkResource(LazyPySparkResource):
         return load_settings()
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        self._run_id = context.run_id or ""
+        self._run_id = "" if context.run is None else context.run.run_id
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self._spark_session is not None and self._run_id:

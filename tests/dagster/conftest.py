@@ -1,6 +1,7 @@
 """A registry on a fresh database that the code location finds by its settings, and a (short-lived) Dagster instance."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -10,6 +11,9 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.processes.dagster_home import write_dagster_home
+from clientmgr.local.processes.programs import config_file
+from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.conftest import _throwaway_database
 from tests.dagster.doors import Doors, opened_doors
@@ -34,6 +38,16 @@ def manager(database: Database, settings: Settings) -> TenantSchemaManager:
 @pytest.fixture
 def instance() -> Iterator[dg.DagsterInstance]:
     with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+@pytest.fixture
+def stored(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
+    """An instance as `up` configures it: our dagster.yaml, PostgreSQL storage."""
+    monkeypatch.setenv("DAGSTER_POSTGRES_URL", dagster_database_url(settings))
+    monkeypatch.setenv("DAGSTER_ARTIFACTS_DIR", str(tmp_path / "dagster"))
+    write_dagster_home(tmp_path / "dagster", config_file("dagster.yaml"))
+    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
         yield instance
 
 

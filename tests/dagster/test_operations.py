@@ -1,40 +1,24 @@
-"""Pruning, failures, the daemons' health, and Dagster's own settings, on Dagster's PostgreSQL storage."""
+"""Failures, the daemons' health, and Dagster's own settings, on Dagster's PostgreSQL storage."""
 
 import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from clientmgr.base.settings import Settings
-from clientmgr.local.processes.programs import config_file
-from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
-from clientmgr_dagster.defs.operations.pruning import prune_event_log_job
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.resources import TenantsResource
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
 RESOURCES = {"tenants": TenantsResource()}
-SCHEMA = dg.AssetKey("tenant_schema")
-
-
-@pytest.fixture
-def stored(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dg.DagsterInstance]:
-    """An instance as `up` configures it: our dagster.yaml, PostgreSQL storage."""
-    monkeypatch.setenv("DAGSTER_POSTGRES_URL", dagster_database_url(settings))
-    monkeypatch.setenv("DAGSTER_ARTIFACTS_DIR", str(tmp_path / "dagster"))
-    (tmp_path / "dagster").mkdir()
-    (tmp_path / "dagster" / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
-    with dg.DagsterInstance.from_config(str(tmp_path / "dagster")) as instance:
-        yield instance
 
 
 def test_our_dagster_yaml_says_what_it_means(stored: dg.DagsterInstance) -> None:
@@ -44,40 +28,6 @@ def test_our_dagster_yaml_says_what_it_means(stored: dg.DagsterInstance) -> None
     assert stored.run_monitoring_max_runtime_seconds == 4 * 3600
     pools = stored.get_concurrency_config().pool_config
     assert (pools.default_pool_limit, str(pools.pool_granularity)) == (2, "PoolGranularity.RUN")
-
-
-def test_pruning_keeps_what_tells_the_present_state_of_every_partition(
-    stored: dg.DagsterInstance, manager: TenantSchemaManager, query: Query
-) -> None:
-    manager.activate([1, 2], actor="test")
-    stored.add_dynamic_partitions("tenants", ["1", "2"])
-
-    def materialise(key: str) -> str:
-        return dg.materialize([tenant_schema], partition_key=key, instance=stored, resources=RESOURCES).run_id
-
-    old = [materialise("1"), materialise("1"), materialise("2")]
-    query('UPDATE dagster.event_logs SET "timestamp" = "timestamp" - interval \'40 days\'')
-    new = materialise("1")
-    before: dict[str, int] = dict(query("SELECT run_id, count(*) FROM dagster.event_logs GROUP BY run_id"))
-
-    result = prune_event_log_job.execute_in_process(instance=stored, resources=RESOURCES)
-
-    left: dict[str, int] = dict(query("SELECT run_id, count(*) FROM dagster.event_logs GROUP BY run_id"))
-    assert set(left) == {old[2], new, result.run_id}, "of the old ones, only what tells partition 2's state is left"
-    assert left[old[2]] < 5 < left[new]
-    assert left[new] == before[new]
-    assert stored.get_materialized_partitions(SCHEMA) == {"1", "2"}
-    newest = stored.get_latest_materialization_event(SCHEMA)
-    assert newest is not None
-    assert newest.run_id == new
-    deleted = query(
-        "SELECT count(*) FROM dagster.asset_event_tags AS t WHERE NOT EXISTS "
-        "(SELECT FROM dagster.event_logs AS e WHERE e.id = t.event_id)"
-    )
-    assert deleted == [(0,)], "no tag of an event that is gone"
-    count = query("SELECT count(*) FROM dagster.event_logs WHERE run_id <> %s", result.run_id)
-    prune_event_log_job.execute_in_process(instance=stored, resources=RESOURCES)
-    assert query("SELECT count(*) FROM dagster.event_logs WHERE run_id = ANY(%s)", [*old, new]) == count
 
 
 def test_the_audit_log_is_verified_and_what_came_of_it_is_remembered(

@@ -13,6 +13,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.handing_out import handed_to
+from clientmgr.local.processes.dagster_home import write_dagster_home
 from clientmgr.local.processes.supervisor import (
     Program,
     forward_console_line,
@@ -122,14 +123,14 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
 
 
 def dagster_environment(entry: DaemonEntry, settings: Settings, environment: dict[str, str]) -> dict[str, str]:
-    """What a program of Dagster's is started with. Makes its home, with our dagster.yaml in it."""
+    """What a program of Dagster's is started with. Makes its home."""
     ensure_private_folder(settings.data_dir)
     home = settings.data_dir.resolve() / "dagster"
-    home.mkdir(parents=True, exist_ok=True)
-    (home / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
+    write_dagster_home(home, config_file("dagster.yaml"))
     return {
         **handed_to(entry, environment),
         "DAGSTER_HOME": str(home),
+        "DAGSTER_AUTOMATION": "stopped" if settings.dagster_automation == "stopped" else "running",
         "DAGSTER_POSTGRES_URL": dagster_database_url(settings),
         "DAGSTER_ARTIFACTS_DIR": str(home),
         # Ten times cheaper materialisation events.

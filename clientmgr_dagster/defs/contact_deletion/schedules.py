@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from clientmgr_dagster.automation import SCHEDULES
 from clientmgr_dagster.chunks import requests_for_every_tenant
 from clientmgr_dagster.defs.contact_deletion.assets import FOUND, MESSAGES
 from clientmgr_dagster.defs.contact_deletion.reconciliation import contact_deletion_reconciliation
@@ -27,7 +28,7 @@ contact_deletion_reconciliation_job = dg.define_asset_job(
     job=contact_deletion_job,
     cron_schedule="45 * * * *",
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="All tenants, every hour; skipped while BIGQUERY_PROJECT is not set.",
 )
 def hourly_contact_deletion(
@@ -41,7 +42,7 @@ def hourly_contact_deletion(
     # Half an hour after an hourly run, so that the worker has done what that published.
     cron_schedule="15 3 * * *",
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="All tenants, every night at 03:15 UTC; skipped while BIGQUERY_PROJECT is not set.",
 )
 def nightly_contact_deletion_reconciliation(

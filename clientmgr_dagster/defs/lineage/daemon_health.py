@@ -18,6 +18,7 @@ from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.operations.daemon_health import READS, judge_all
 from clientmgr.operations.service_health import readers_of_positions
 from clientmgr.operations.store_progress import StoreProgress, store_progress
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets, daemon_key, observed_processes
 from clientmgr_dagster.defs.lineage.stores import erasure_sweeps, live_positions
 from clientmgr_dagster.resources import TenantsResource
@@ -62,7 +63,7 @@ class Look:
 
 @dg.sensor(
     minimum_interval_seconds=LOOK_EVERY_S,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Observes whether the daemons get on, and what they wrote.",
 )
 def daemon_health_sensor(context: dg.SensorEvaluationContext, tenants: TenantsResource) -> dg.SensorResult:

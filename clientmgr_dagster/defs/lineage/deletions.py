@@ -13,6 +13,7 @@ import msgspec
 from clientmgr.base.database import Role
 from clientmgr.contact_deletions.observed_deletions import DeletionsSince, observed, unobserved
 from clientmgr.operations.dagster_addresses import tenants_in_dashboard
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.catalogue import DASHBOARD
 from clientmgr_dagster.defs.lineage.daemons import daemon_key
 from clientmgr_dagster.defs.lineage.stores import audit_log, devices
@@ -40,7 +41,7 @@ class Allowance(msgspec.Struct, frozen=True):
 
 @dg.sensor(
     minimum_interval_seconds=30,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Shows deletions in the lineage of the tenants that they concern.",
 )
 def deletion_lineage_sensor(

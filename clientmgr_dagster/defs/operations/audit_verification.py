@@ -9,6 +9,7 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.audit.places.configured import anchor_places
 from clientmgr.audit.verification import record, verify_log
 from clientmgr.base.database import Role
+from clientmgr_dagster.automation import SCHEDULES
 from clientmgr_dagster.metadata import table
 from clientmgr_dagster.partitions import RETRIED
 from clientmgr_dagster.policies import RETRY_POLICY
@@ -65,6 +66,6 @@ nightly_audit_verification = dg.ScheduleDefinition(
     cron_schedule="15 5 * * *",
     tags=RETRIED,
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="Every night at 05:15 UTC.",
 )

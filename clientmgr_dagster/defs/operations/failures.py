@@ -10,6 +10,7 @@ import msgspec
 
 from clientmgr.base.logs import get_logger
 from clientmgr.operations.dagster_addresses import ui_url
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.resources import TenantsResource
 
 log = get_logger(__name__)
@@ -38,7 +39,7 @@ class FailedRun:
 
 @dg.run_failure_sensor(
     name="run_failure_sensor",
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Logs each failed run and tells ALERT_WEBHOOK_URL of it.",
 )
 def run_failure_sensor(context: dg.RunFailureSensorContext, tenants: TenantsResource) -> None:

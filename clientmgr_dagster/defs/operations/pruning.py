@@ -1,9 +1,10 @@
-"""`prune_event_log`: deletes old events from Dagster's log, once a night."""
+"""`prune_event_log`: deletes old events of ours from Dagster's log, once a night."""
 
 import dagster as dg
+from dagster_postgres import PostgresEventLogStorage
 
-from clientmgr.operations.dagster_addresses import dagster_database_url
-from clientmgr_dagster.event_log import prune
+from clientmgr_dagster.automation import SCHEDULES
+from clientmgr_dagster.event_log import Ours, prune
 from clientmgr_dagster.partitions import RETRIED
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
@@ -11,9 +12,13 @@ from clientmgr_dagster.resources import TenantsResource
 
 @dg.op(retry_policy=RETRY_POLICY)
 def delete_old_events(context: dg.OpExecutionContext, tenants: TenantsResource) -> None:
-    """Delete events older than DAGSTER_EVENT_RETENTION_DAYS, but never those that define an asset's current state."""
-    settings = tenants.settings
-    pruned = prune(dagster_database_url(settings), keep_days=settings.dagster_event_retention_days)
+    """Delete our events older than DAGSTER_EVENT_RETENTION_DAYS, but never those that tell an asset's current state."""
+    storage = context.instance.event_log_storage
+    if not isinstance(storage, PostgresEventLogStorage):
+        context.log.warning("the event log is not in PostgreSQL: nothing is deleted from it")
+        return
+    ours = Ours.of(context.repository_def, context.run)
+    pruned = prune(storage.postgres_url, ours, keep_days=tenants.settings.dagster_event_retention_days)
     context.add_output_metadata(
         {
             "events_deleted": pruned.events,
@@ -23,7 +28,7 @@ def delete_old_events(context: dg.OpExecutionContext, tenants: TenantsResource) 
     )
 
 
-@dg.job(name="prune_event_log", description="Deletes old events from Dagster's own log.")
+@dg.job(name="prune_event_log", description="Deletes old events of this code location from Dagster's own log.")
 def prune_event_log_job() -> None:
     delete_old_events()
 
@@ -33,5 +38,5 @@ prune_event_log_schedule = dg.ScheduleDefinition(
     job=prune_event_log_job,
     cron_schedule="30 3 * * *",
     tags=RETRIED,
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
 )

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from clientmgr_dagster.automation import SCHEDULES
 from clientmgr_dagster.chunks import requests_for_every_tenant
 from clientmgr_dagster.defs.orphans.assets import CANDIDATES, DELETIONS
 
@@ -18,7 +19,7 @@ orphan_deletion_job = dg.define_asset_job(
     job=orphan_deletion_job,
     cron_schedule="15 2 * * *",
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="All tenants, every night at 02:15 UTC.",
 )
 def nightly_orphan_deletion(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:

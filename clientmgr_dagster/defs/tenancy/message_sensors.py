@@ -18,6 +18,7 @@ from clientmgr.contracts.publishers import actor_of
 from clientmgr.contracts.run_tags import REQUESTED_BY
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from clientmgr.tenants.registry import TenantStatus, find_tenants
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.tenancy.account_deletion import account_deletion_job, deletion_config
 from clientmgr_dagster.defs.tenancy.jobs import tenant_schema_job
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, partition_range, tenants_partitions
@@ -42,7 +43,7 @@ class Asked:
 @dg.sensor(
     job=tenant_schema_job,
     minimum_interval_seconds=EVERY_LOOK_S,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description=f"Reads {ACTIVATE_CUSTOMER}: registers customers, adds their partitions, asks for their schemas.",
 )
 def customer_activation_sensor(
@@ -77,7 +78,7 @@ def customer_activation_sensor(
 @dg.sensor(
     job=account_deletion_job,
     minimum_interval_seconds=EVERY_LOOK_S,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description=f"Reads {ACCOUNT_DELETION}: a run for each message, which deletes the account.",
 )
 def account_deletion_sensor(

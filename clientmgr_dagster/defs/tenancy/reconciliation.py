@@ -14,6 +14,7 @@ import msgspec
 from clientmgr.base.database import Role
 from clientmgr.tenants.reconciliation import Drift, Reconciler, Repair, find_drift
 from clientmgr.tenants.results import Change
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.metadata import ROWS_SHOWN
@@ -85,7 +86,7 @@ tenant_reconciliation_job = dg.define_asset_job(
 @dg.sensor(
     job=tenant_reconciliation_job,
     minimum_interval_seconds=60,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Looks for what disagrees and asks for its repair.",
 )
 def tenant_drift_sensor(

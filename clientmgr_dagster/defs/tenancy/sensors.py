@@ -4,6 +4,7 @@ import dagster as dg
 
 from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, list_tenants
+from clientmgr_dagster.automation import SENSORS
 from clientmgr_dagster.defs.tenancy.jobs import tenant_schema_job
 from clientmgr_dagster.partitions import (
     LIFECYCLE_TAGS,
@@ -23,7 +24,7 @@ CHANGES_PER_TICK = TENANTS_PER_RUN
     job=tenant_schema_job,
     # Each time that Dagster's daemon looks, which it does every 5 s.
     minimum_interval_seconds=1,
-    default_status=dg.DefaultSensorStatus.RUNNING,
+    default_status=SENSORS,
     description="Adds a partition for each active tenant, removes those of deleted ones.",
 )
 def tenant_registry_sensor(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import dagster as dg
 
+from clientmgr_dagster.automation import SCHEDULES
 from clientmgr_dagster.chunks import requests_for_every_tenant
 from clientmgr_dagster.defs.tenant_metrics.checks import HISTORY, METRICS
 from clientmgr_dagster.resources import TenantsResource
@@ -20,7 +21,7 @@ dashboard_job = dg.define_asset_job(
     job=dashboard_job,
     cron_schedule="15 4 * * *",
     execution_timezone="UTC",
-    default_status=dg.DefaultScheduleStatus.RUNNING,
+    default_status=SCHEDULES,
     description="All tenants, every night at 04:15 UTC.",
 )
 def nightly_dashboard(

@@ -19,11 +19,10 @@ DAEMON = ["-m", "pyspark.daemon"]
 
 def main(python: str, path: str, arguments: list[str]) -> None:
     if arguments[:2] == DAEMON:
-        with contextlib.closing(socket.socket(socket.AF_UNIX)) as nursery:
-            with contextlib.suppress(OSError):
-                nursery.connect(path)
-                _hand_over(nursery, arguments)
-                return
+        with contextlib.closing(socket.socket(socket.AF_UNIX)) as nursery, contextlib.suppress(OSError):
+            nursery.connect(path)
+            _hand_over(nursery, arguments)
+            return
     os.execv(python, [python, *arguments])  # noqa: S606  # no shell is wanted
 
 
