@@ -32,6 +32,7 @@ from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, begin_at
 
 FORMAT = "clientmgr_tenants"
 LONGEST_ERROR = 500
+IN_PAGES, IN_CONTACTS = "%(in_pages)s", "%(in_contacts)s"
 
 _SIZES = """
 SELECT wanted.customer_id, coalesce(c.relpages, 0)
@@ -113,7 +114,8 @@ class TenantReader(DataSourceReader):
             rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
         tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
         snapshot = self._request.snapshot
-        packs = plan(tables, snapshot.tables, self._request.partitions, pages_a_slice=snapshot.pages_a_slice)
+        large = snapshot.tables if _adds_up(self._request.query) else ()
+        packs = plan(tables, large, self._request.partitions, pages_a_slice=snapshot.pages_a_slice)
         # Spark wants at least one partition, also where there is no tenant.
         return [Pack(slices) for slices in packs] or [Pack([])]
 
@@ -168,10 +170,15 @@ def read_tenants(spark: SparkSession, conninfo: str, request: Request, schema: s
     return spark.read.format(FORMAT).schema(schema).options(**request.options()).load()
 
 
+def _adds_up(query: str) -> bool:
+    """Whether it can be asked slice by slice: rows can, and queries that say which part of a table they are about."""
+    return not query or any(part in device_queries("batch")[query] for part in (IN_PAGES, IN_CONTACTS))
+
+
 def _query(request: Request, one: Slice, names: Sequence[str]) -> str:
     customer_id = one.customer_id
     text = in_schema(device_queries("batch")[request.query], customer_id).rstrip(";")
-    text = text.replace("%(in_pages)s", _in_pages(one)).replace("%(in_contacts)s", _in_contacts(one))
+    text = text.replace(IN_PAGES, _in_pages(one)).replace(IN_CONTACTS, _in_contacts(one))
     for name, value in {**request.parameters, "customer_id": customer_id}.items():
         text = text.replace(f"%({name})s", sql.Literal(value).as_string())
     columns = ", ".join(

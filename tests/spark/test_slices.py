@@ -126,6 +126,17 @@ def test_contacts_and_samples_of_slices_are_those_of_the_whole(
     assert sorted(samples, key=key)[:20] == sorted(sampled, key=key)
 
 
+def test_a_query_that_does_not_add_up_is_asked_of_the_whole(
+    database: Database, settings: Settings, huge: Tenants, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queries = {"devices": 'SELECT count(*) AS devices FROM :"schema".devices;'}
+    monkeypatch.setattr("clientmgr_dagster.spark.tenant_source.device_queries", lambda _: queries)
+    conninfo = reading_conninfo(database, settings)
+    with shared_snapshot(conninfo, settings, (HUGE,)) as snapshot:
+        assert snapshot.tables
+        assert everything(conninfo, snapshot, "devices bigint", query="devices") == [{"devices": DEVICES}]
+
+
 def test_a_slice_that_fails_makes_its_tenant_fail() -> None:
     rows: Rows = [
         {"customer_id": 12, "devices": 5, "error": None},
