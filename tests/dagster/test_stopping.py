@@ -34,8 +34,8 @@ AT, BEFORE = "c30", 23
 """The device at whose deletion a run waits, and how many come before it: batches go by client id."""
 
 WAITING = """
-SELECT count(*) FROM pg_stat_activity
-WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%devices%'
+SELECT count(DISTINCT pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE NOT granted AND datname = current_database()
 """
 
 
@@ -189,12 +189,14 @@ def test_a_terminated_search_leaves_no_spark_behind_and_no_candidates(yard: Yard
         run_id = yard.launch(5, asset="orphan_candidates")
         yard.dequeue()
         process = yard.process_of(run_id)
-        eventually(lambda: yard.query(WAITING) != [(0,)], "a task of Spark's waits for the table", within_s=120)
-        processes = with_descendants(process.pid)
+        workers = eventually(
+            lambda: mentioning("pyspark.daemon", among=with_descendants(process.pid)), "Spark is at work", within_s=200
+        )
+        processes = {*with_descendants(process.pid), *workers}
         assert mentioning("java", among=processes)
         yard.terminate(run_id)
-        # Nobody lets the task go on.
-        Deletion(yard, 5, run_id, processes, release=somebody.rollback).ends_as("CANCELED")
+        # Nobody lets it have the table.
+        Deletion(yard, 5, run_id, list(processes), release=somebody.rollback).ends_as("CANCELED")
 
     assert yard.query("SELECT count(*) FROM clientmgr.orphan_candidates WHERE customer_id = 5") == [(0,)]
 
