@@ -2,11 +2,14 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import dagster as dg
 
 from clientmgr.operations.daemon_health import READS
+from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import defs
+from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS
 from clientmgr_dagster.policies import FRESHNESS, RETRY_POLICY
 
 
@@ -111,6 +114,19 @@ def test_every_step_is_retried_in_the_same_way() -> None:
     assert without == {"tenant_reconciliation"}, "its sensor asks again, after a growing pause"
     assert {policy for policy in steps.values() if policy is not None} == {RETRY_POLICY}
     assert len(steps) > 8
+
+
+def test_a_nightly_run_whose_process_died_is_started_again_as_a_lifecycle_run_is() -> None:
+    repository = defs.get_repository_def()
+    asked = [*requests_for_all(["1"], name="n", moment="m"), *requests_for_all(["1", "2"], name="n", moment="m")]
+    assert [request.tags["dagster/max_retries"] for request in asked] == ["3", "3"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(PARTITIONS, ["1"])
+        moment = datetime(2026, 11, 18, 5, 15, tzinfo=UTC)
+        for schedule in repository.schedule_defs:
+            with dg.build_schedule_context(instance, scheduled_execution_time=moment) as context:
+                for request in schedule.evaluate_tick(context).run_requests or ():
+                    assert request.tags["dagster/max_retries"] == LIFECYCLE_TAGS["dagster/max_retries"], schedule.name
 
 
 def test_whatever_a_schedule_computes_is_late_after_the_same_time() -> None:
