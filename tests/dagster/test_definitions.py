@@ -3,14 +3,16 @@
 import itertools
 import subprocess
 import sys
+from datetime import UTC, datetime
 
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 
+from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import defs
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets
-from clientmgr_dagster.partitions import tenants_partitions
+from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, tenants_partitions
 from clientmgr_dagster.policies import (
     DAEMON_FRESHNESS,
     FRESHNESS,
@@ -156,6 +158,19 @@ def test_every_step_is_retried_in_the_same_way_and_never_after_an_interrupt() ->
     assert len(steps) > 8
     # By its class too: it compares as equal to Dagster's own, which starts an interrupted step again.
     assert {type(op.retry_policy) for op in ops} <= {RetryUnlessInterrupted, type(None)}
+
+
+def test_a_nightly_run_whose_process_died_is_started_again_as_a_lifecycle_run_is() -> None:
+    repository = defs.get_repository_def()
+    asked = [*requests_for_all(["1"], name="n", moment="m"), *requests_for_all(["1", "2"], name="n", moment="m")]
+    assert [request.tags["dagster/max_retries"] for request in asked] == ["3", "3"]
+    with dg.DagsterInstance.ephemeral() as instance:
+        instance.add_dynamic_partitions(PARTITIONS, ["1"])
+        moment = datetime(2026, 11, 18, 5, 15, tzinfo=UTC)
+        for schedule in repository.schedule_defs:
+            with dg.build_schedule_context(instance, scheduled_execution_time=moment) as context:
+                for request in schedule.evaluate_tick(context).run_requests or ():
+                    assert request.tags["dagster/max_retries"] == LIFECYCLE_TAGS["dagster/max_retries"], schedule.name
 
 
 @pytest.mark.parametrize("interrupt", [KeyboardInterrupt, DagsterExecutionInterruptedError])

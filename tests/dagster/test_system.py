@@ -1,4 +1,4 @@
-"""Dagster as `up` runs it: its daemon, its webserver, our dagster.yaml; killed, and looked at in a browser."""
+"""Dagster as `up` runs it: code server, daemon, webserver, our dagster.yaml; killed, and looked at in a browser."""
 
 import contextlib
 import os
@@ -44,7 +44,9 @@ class System:
     def __init__(self, database: Database, settings: Settings) -> None:
         self.database = database
         self.settings = settings
-        self.daemon, self.webserver = dagster_programs(settings, {**os.environ, **settings.environment()})
+        self.code_server, self.daemon, self.webserver = dagster_programs(
+            settings, {**os.environ, **settings.environment()}
+        )
 
     def query(self, sql: str) -> list[tuple[Any, ...]]:
         with self.database.connect(Role.OWNER, autocommit=True) as connection:
@@ -56,17 +58,19 @@ class System:
     def materialisations(self) -> dict[str, int]:
         return dict(self.query(MATERIALISATIONS))
 
-    def kill_daemon(self) -> None:
-        """The daemon, its code server and whatever run they have in hand: at once and without a word."""
-        ours = [p for p in mentioning("dagster._daemon") if self._is_ours(p)]
+    def kill(self) -> None:
+        """The daemon, the code server and whatever run they have in hand: at once and without a word."""
+        programs = [*mentioning("dagster._daemon"), *mentioning("clientmgr_dagster.code_server")]
+        ours = [program for program in programs if self.is_ours(program)]
         victims = {victim for process in ours for victim in with_descendants(process.pid)}
         for victim in victims:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.kill()
         wait_until_gone(victims)
         self.daemon.stop()
+        self.code_server.stop()
 
-    def _is_ours(self, process: psutil.Process) -> bool:
+    def is_ours(self, process: psutil.Process) -> bool:
         with contextlib.suppress(psutil.NoSuchProcess):
             return str(process.environ().get("DAGSTER_HOME", "")).startswith(str(self.settings.data_dir))
         return False
@@ -92,14 +96,15 @@ def system(
         publish(database, settings, ACTIVATE_CUSTOMER, *(activation(customer, 1000) for customer in (7, 8, 9)))
         publish(database, settings, ACCOUNT_DELETION, deletion(LEAVING, time.time_ns() // 1_000_000 + 1000))
         system = System(database, settings)
-        with running([system.daemon]):
+        with running([system.code_server, system.daemon]):
             yield system
 
 
-def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_its_restart(system: System) -> None:
+def test_killed_in_mid_work_dagster_finishes_all_that_messages_ask_for_after_its_restart(system: System) -> None:
     eventually(lambda: 7 in system.statuses(), "the sensor has registered the customers")
-    system.kill_daemon()
+    system.kill()
     system.daemon.start()
+    system.code_server.start()
 
     eventually(lambda: system.materialisations().keys() >= {"7", "8", "9"}, "all are materialised", within_s=200)
     eventually(lambda: system.statuses()[LEAVING] == "deleted", "the account is deleted", within_s=60)
@@ -107,6 +112,9 @@ def test_killed_in_mid_work_the_daemon_finishes_all_that_messages_ask_for_after_
     assert system.statuses() == {LEAVING: "deleted", 7: "active", 8: "active", 9: "active"}
     created = system.query("SELECT customer_id FROM clientmgr.audit_log WHERE outcome = 'created' ORDER BY 1")
     assert created == [(LEAVING,), (7,), (8,), (9,)], "each once"
+    daemons = [process for process in mentioning("dagster._daemon") if system.is_ours(process)]
+    started = [process for daemon in daemons for process in with_descendants(daemon.pid)]
+    assert not mentioning("grpc", among=started), "it has no code server of its own"
     partitions = "SELECT partition FROM dagster.dynamic_partitions ORDER BY 1"
     eventually(lambda: system.query(partitions) == [("7",), ("8",), ("9",)], "only who is active has a partition")
 

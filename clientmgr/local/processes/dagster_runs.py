@@ -12,6 +12,8 @@ from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_
 from clientmgr_dashboard.access.authentication import sessions_of
 
 LOCATION, REPOSITORY = "client_manager", "__repository__"
+EVERY_ASSET = "__ASSET_JOB"
+"""Dagster's own job that holds all assets: what is materialised without a job of ours is a part of it."""
 ANSWER_WITHIN_S = 30.0
 RANGE_START, RANGE_END = "dagster/asset_partition_range_start", "dagster/asset_partition_range_end"
 ENDED = frozenset({"SUCCESS", "FAILURE", "CANCELED"})
@@ -47,14 +49,22 @@ class DagsterRuns:
 
     def launch(self, job: str, tags: Mapping[str, str]) -> str:
         """Queue a run of a job. Returns the run's id."""
+        return self._launch({"jobName": job}, tags, job)
+
+    def materialise(self, asset: str, partition: str) -> str:
+        """Queue a run over one partition of an asset, as the UI's button does. Returns the run's id."""
+        selector = {"jobName": EVERY_ASSET, "assetSelection": [{"path": [asset]}]}
+        return self._launch(selector, {"dagster/partition": partition}, asset)
+
+    def _launch(self, selector: Mapping[str, Any], tags: Mapping[str, str], what: str) -> str:
         params = {
-            "selector": {"repositoryLocationName": LOCATION, "repositoryName": REPOSITORY, "jobName": job},
+            "selector": {"repositoryLocationName": LOCATION, "repositoryName": REPOSITORY, **selector},
             "runConfigData": {},
             "executionMetadata": {"tags": [{"key": key, "value": value} for key, value in tags.items()]},
         }
         answer = self._ask(_LAUNCH, {"params": params})["launchRun"]
         if "run" not in answer:
-            raise ClientManagerError(f"Dagster does not start {job}: {answer.get('message', answer['__typename'])}")
+            raise ClientManagerError(f"Dagster does not start {what}: {answer.get('message', answer['__typename'])}")
         return str(answer["run"]["runId"])
 
     def status(self, run_id: str) -> str:

@@ -1,0 +1,62 @@
+"""How long somebody waits for Dagster: from a click to a green partition, from a message to the tenant's schema.
+
+The whole of Dagster as `up` runs it, on an embedded PostgreSQL: code server, daemon, webserver. Nothing else runs.
+
+| variant | what it does |
+|---|---|
+| ours | our code server: each run is a fork of a process that has everything imported |
+| Dagster's own code server | `dagster api grpc` on the same socket: each run is a new Python that imports everything |
+
+Both have our dagster.yaml and our sensors, which wait for messages. A variant has one system for all its turns: these
+are warm times. Checked: every run succeeds, every customer is active at the end.
+"""
+
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+
+from bench.harness.measure import Sample
+from bench.harness.options import Options
+from bench.harness.report import Comparison, Line
+from bench.run_start.system import DagsterSystem, Launched, running_dagster
+
+OURS, DAGSTERS = "ours", "Dagster's own code server"
+AIM_CLICK_S, AIM_MESSAGE_S = 8.0, 6.0
+
+
+def run(options: Options) -> Iterator[Comparison]:
+    yield from compare(options, turns=1 if options.quick else 2 * options.rounds + 1)
+
+
+def compare(options: Options, *, turns: int, variants: Sequence[str] = (OURS, DAGSTERS)) -> Iterator[Comparison]:
+    clicks: dict[str, list[Launched]] = {}
+    messages: dict[str, list[Sample]] = {}
+    for variant in variants:
+        with running_dagster(options, is_ours=variant == OURS) as system:
+            clicks[variant], messages[variant] = _take(system, turns)
+    click = _lines({name: [one.sample for one in found] for name, found in clicks.items()})
+    notes = [f"{name}: {_parts(found)}" for name, found in clicks.items()]
+    yield Comparison("click to green: tenant_schema of one tenant", click, notes=(_aim(click, AIM_CLICK_S), *notes))
+    message = _lines(messages)
+    yield Comparison("publish to schema: an activation by message", message, notes=(_aim(message, AIM_MESSAGE_S),))
+
+
+def _take(system: DagsterSystem, turns: int) -> tuple[list[Launched], list[Sample]]:
+    system.click()  # the first one opens connections
+    clicks = [system.click() for _ in range(turns)]
+    # Not in step with the daemon's looks, every 5 s.
+    return clicks, [system.activate(after_s=(number * 1.7) % 5) for number in range(turns)]
+
+
+def _lines(samples: Mapping[str, Sequence[Sample]]) -> tuple[Line, ...]:
+    return tuple(Line(name, tuple(found)) for name, found in samples.items())
+
+
+def _parts(found: Sequence[Launched]) -> str:
+    """Where the time goes, each the median."""
+    parts = {name: statistics.median(one.parts[name] for one in found) for name in found[0].parts}
+    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
+
+
+def _aim(lines: Sequence[Line], aim_s: float) -> str:
+    met = "met" if lines[0].wall_s <= aim_s else "missed"
+    return f"aim on two quiet cores: {aim_s:.0f} s at the median: {met}"
