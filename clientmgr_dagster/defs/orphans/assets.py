@@ -164,7 +164,7 @@ def _delete(
             for one in results
             if not _why(one)
         ),
-        work=("deleted",),
+        work=("candidates", "deleted", "spared"),
     )
     context.log_event(
         dg.AssetObservation(
