@@ -76,7 +76,7 @@ NIGHTLY = {
                 "deleted": _few(one, turn, 0.2),
                 "spared": 0,
             },
-            ("deleted",),
+            ("candidates", "deleted", "spared"),
         ),
     ),
     "contact_deletion_reconciliation_job": (

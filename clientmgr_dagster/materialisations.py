@@ -23,7 +23,7 @@ OwnNumbers = Mapping[str, int | str]
 SCHEDULE_TAG: Final = "dagster/schedule_name"
 RENEWED_AFTER: Final = timedelta(hours=20)
 """Less than a day: a nightly run may start a little earlier than the last one."""
-MOST_RENEWED: Final = 5
+MOST_RENEWED: Final = 2
 PAGE: Final = 500
 
 
@@ -48,8 +48,7 @@ def worth_an_event(
 
     A tenant is if it never was, if the run did something for it (a number in `work` is not 0), if its other numbers are
     not those of its newest materialisation, or if it failed since. Of the rest, up to MOST_RENEWED are renewed, the
-    oldest first, if they are older than RENEWED_AFTER: an asset of which nothing changes stays fresh, and a small
-    installation sees every partition renewed once a day.
+    oldest first, if they are older than RENEWED_AFTER: an asset of which nothing changes stays fresh.
     """
     changed = {
         customer

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 import bench.broadcast
 import bench.dashboard
 import bench.device_mapper
+import bench.event_log
 import bench.tenants
 import bench.writer
 from bench.__main__ import app
@@ -50,6 +51,17 @@ def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp
     variants = [line.variant for line in table.lines]
     assert variants[:2] == ["ours, the daemon", "a contact at a time"]
     assert len(variants) == 6
+
+
+def test_the_event_logs_benchmark_runs_and_ours_tells_less_than_every_tenant_each_time(tmp_path: Path) -> None:
+    with bench_postgres(Options(quick=True, rounds=1, folder=tmp_path)) as server:
+        table = bench.event_log.compare(server, tenants=20, hours=1)
+
+    assert [line.variant for line in table.lines] == ["ours", "an event for each tenant"]
+    ours, each = (int(note.split(" materialisations")[0].split()[-1].replace(",", "")) for note in table.notes)
+    # 20 tenants, two assets an hour and five a night; for 10,000.
+    assert each == 10_000 * (24 * 2 + 5)
+    assert ours < each / 3
 
 
 def test_the_writers_benchmark_runs_and_its_variants_leave_the_same_rows(tmp_path: Path) -> None:

@@ -189,7 +189,7 @@ def _report(context: dg.AssetExecutionContext, policy: OrphanPolicy, results: Se
             for one in results
             if not _why(one) and one.outcome is not Outcome.STOPPED
         ),
-        work=("deleted",),
+        work=("candidates", "deleted", "spared"),
     )
     context.log_event(
         dg.AssetObservation(
