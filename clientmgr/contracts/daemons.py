@@ -368,6 +368,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "LIVE_WS_PORT",
             "LIVE_AUTH",
             "LIVE_TOKEN_KEY",
+            "LIVE_BROADCAST_GROUP_PREFIX",
             "DAGSTER_URL",
             "DAGSTER_HOST",
             "DAGSTER_PORT",
