@@ -438,6 +438,7 @@ DAGSTER: Final = (
             "AUDIT_ANCHORS",
             "ALERT_WEBHOOK_URL",
             "SPARK_CONF",
+            "SPARK_CONNECT_TOKEN",
             "BIGQUERY_PROJECT",
             "DYNAMODB_ENDPOINT",
             *TRANSPORT_SETTINGS,

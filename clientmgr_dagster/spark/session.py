@@ -1,69 +1,170 @@
-"""The Spark session, as a resource: on this machine, on a cluster or on Spark Connect, by settings alone."""
+"""The Spark session, as a resource: on this machine, on a cluster or on Spark Connect, by settings alone.
 
+A run has a session of its own. It is named after the run, and the run is tagged with where Spark shows it.
+"""
+
+import atexit
+import contextlib
 import functools
 import os
+import sys
+import uuid
 from typing import Any
+from urllib.parse import urlsplit
 
+import dagster as dg
 from dagster_pyspark import LazyPySparkResource
-from pydantic import Field
+from pydantic import Field, PrivateAttr
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings, load_settings
+from clientmgr_dagster.spark.config import APP_NAME, is_local, local_config, session_config
+from clientmgr_dagster.spark.workers.nursery import running_nursery
 
-APP_NAME = "client-manager"
-# What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.
-REDACTED = r"(?i)secret|password|passwd|token|access[.]?key|credential|_url\b"
+APPLICATION_TAG = "clientmgr/spark_application"
+UI_TAG = "clientmgr/spark_ui"
+_PYTHON = "PYSPARK_PYTHON"
+_CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name of pyspark's variable
 
 
 class SparkResource(LazyPySparkResource):
     """A session that starts when it is first needed. `spark_config` overrides the settings."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
+    _own_session: SparkSession | None = PrivateAttr(default=None)
+    _context: dg.InitResourceContext | None = PrivateAttr(default=None)
 
     @functools.cached_property
     def settings(self) -> Settings:
         return load_settings()
 
-    def _init_session(self) -> None:
-        if self._spark_session is None:
-            self._spark_session = start_session(self.settings, self.spark_config)
+    @property
+    def spark_session(self) -> SparkSession:
+        """The run's session. One whose server has died since is replaced: a step that is tried again gets a new one."""
+        if self._own_session is not None and not still_answers(self._own_session):
+            with contextlib.suppress(PySparkException):
+                self._own_session.stop()
+            self._own_session = None
+        if self._own_session is None:
+            self._own_session = start_session(self.settings, self.spark_config, run_id=self._run_id)
+            self._show_where_it_runs(self._own_session)
+        return self._own_session
+
+    @property
+    def spark_context(self) -> Any:
+        """Not there on Spark Connect."""
+        return self.spark_session.sparkContext
+
+    def cancel(self) -> None:
+        """Stop what the run has under way in Spark, from any thread."""
+        if self._own_session is not None and self._run_id:
+            self._own_session.interruptTag(job_tag(self._run_id))
+
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        self._context = context
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """A session on a server that goes on without us is given back. Our own JVM ends with our process."""
+        session, self._own_session = self._own_session, None
+        if session is not None and self.settings.spark_connect_url:
+            with contextlib.suppress(PySparkException):
+                session.stop()
+
+    @property
+    def _run_id(self) -> str:
+        run = None if self._context is None else self._context.run
+        return "" if run is None else run.run_id
+
+    def _show_where_it_runs(self, session: SparkSession) -> None:
+        """In the run's log and in its tags."""
+        if self._context is None or not self._run_id:
+            return
+        shown = where_it_is_shown(session, self.settings)
+        if self._context.log is not None:
+            self._context.log.info(" ".join(f"{name}: {value}" for name, value in shown.items()))
+        # A run that somebody executes in memory is in no storage.
+        if self._context.instance is not None and self._context.instance.has_run(self._run_id):
+            self._context.instance.add_run_tags(self._run_id, shown)
 
 
-def start_session(settings: Settings, more: dict[str, Any] | None = None) -> SparkSession:
-    """The session that the settings describe. One that already runs in this process is used as it is."""
-    if not settings.spark_connect_url:
-        # The JVM and the Python of local workers are started by this process, with its environment.
-        for name, value in spark_environment(settings).items():
-            if not os.environ.get(name):
-                os.environ[name] = value
+def start_session(settings: Settings, more: dict[str, Any] | None = None, *, run_id: str = "") -> SparkSession:
+    """The session that the settings describe. On Spark Connect it is a new one, elsewhere the process has one."""
     builder = SparkSession.builder
     for name, value in {**session_config(settings), **(more or {})}.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
-def session_config(settings: Settings) -> dict[str, str]:
-    """Spark's settings for ours. No credentials: those travel inside the data sources' classes."""
-    config = {
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.python.filterPushdown.enabled": "true",
-        "spark.sql.shuffle.partitions": str(settings.spark_partitions),
-    }
     if settings.spark_connect_url:
-        config["spark.remote"] = settings.spark_connect_url
+        if token := settings.spark_connect_token.get_secret_value():
+            os.environ[_CONNECT_TOKEN] = token
+        session = builder.remote(_named(settings.spark_connect_url, run_id)).create()
+        for name, value in settings.spark_conf.items():
+            session.conf.set(name, value)
     else:
-        config |= {
-            "spark.master": settings.spark_master,
-            "spark.app.name": APP_NAME,
-            "spark.log.level": "WARN",
-            "spark.redaction.regex": REDACTED,
-            "spark.sql.redaction.options.regex": REDACTED,
-            # Each run is a driver of its own: a UI for each would take one port after the other.
-            "spark.ui.enabled": "false",
-            "spark.sql.warehouse.dir": str(settings.data_dir.resolve() / "spark-warehouse"),
-        }
-        if settings.spark_master.startswith("local"):
-            # Nobody else is to reach it, and a machine's own name need not resolve.
-            config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return config | settings.spark_conf
+        _prepare_environment(settings)
+        config = {**local_config(settings), **settings.spark_conf, **(more or {})}
+        for name, value in config.items():
+            builder = builder.config(name, value)
+        session = builder.getOrCreate()
+        if run_id:
+            session.sparkContext.setJobDescription(f"{APP_NAME} run {run_id}")
+    if run_id:
+        session.addTag(job_tag(run_id))
+    return session
+
+
+def job_tag(run_id: str) -> str:
+    """What a run's jobs are marked with, and cancelled by."""
+    return f"dagster-run-{run_id}"
+
+
+def still_answers(session: SparkSession) -> bool:
+    """Whether it is still the session that it was: a server that was started anew knows nothing of it."""
+    try:
+        session.conf.get("spark.app.id")
+    except (PySparkException, OSError):
+        return False
+    return True
+
+
+def where_it_is_shown(session: SparkSession, settings: Settings) -> dict[str, str]:
+    """The application's id and, where it has one, its page; tags of a run."""
+    shown = {APPLICATION_TAG: str(session.conf.get("spark.app.id"))}
+    if settings.spark_connect_url:
+        port = session.conf.get("spark.ui.port", "")
+        if (
+            urlsplit(settings.spark_connect_url).hostname == "localhost"
+            and port
+            and session.conf.get("spark.ui.enabled", "true") == "true"
+        ):
+            shown[UI_TAG] = f"http://127.0.0.1:{port}/connect/session/?id={session.session_id}"  # type: ignore[attr-defined]
+    elif session.sparkContext.uiWebUrl:
+        shown[UI_TAG] = session.sparkContext.uiWebUrl
+    return shown
+
+
+def _named(url: str, run_id: str) -> str:
+    """The URL with a session's name: the run's id. A name that the server closed is not to be had again."""
+    with contextlib.suppress(ValueError):
+        name = str(uuid.UUID(run_id))
+        return f"{url}{';' if ';' in url else '/;'}user_id=dagster;session_id={name}"
+    return url
+
+
+def _prepare_environment(settings: Settings) -> None:
+    """The JVM and the Python of local workers are started by this process, with its environment."""
+    wanted = spark_environment(settings)
+    if is_local(settings) and os.environ.get(_PYTHON, sys.executable) == sys.executable:
+        os.environ.pop(_PYTHON, None)
+        wanted |= _own_nursery()
+    for name, value in wanted.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+
+
+@functools.cache
+def _own_nursery() -> dict[str, str]:
+    """For as long as this process lives."""
+    nursery = running_nursery(os.environ)
+    atexit.register(nursery.__exit__, None, None, None)
+    return nursery.__enter__()

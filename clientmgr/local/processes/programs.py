@@ -19,6 +19,7 @@ from clientmgr.local.processes.supervisor import (
     forward_line,
     forward_record_or_console_line,
 )
+from clientmgr.local.shared_spark.program import shared_spark_programs, with_shared_spark
 from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
@@ -45,9 +46,11 @@ def all_programs(
 
     `environment` goes before ours.
     """
+    settings = with_shared_spark(settings)
     environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     own = [*own_commands(), *more]
     return [
+        *shared_spark_programs(settings, environment),
         *dagster_programs(settings, environment),
         *(own_program(command, number, settings, environment) for number, command in enumerate(own)),
     ]
