@@ -19,9 +19,9 @@ from clientmgr.local.shared_spark.activator import Activator
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.server
-TOKEN = "a-token-that-only-runs-know"  # noqa: S105
+TOKEN = "a-token-that-only-runs-know"
 
-# A run: it has a session of its own, named after it, and a temporary view that no other run sees. Its step is tried again.
+# A run: a session of its own, named after it, and a temporary view that no other run sees. Its step is tried again.
 RUN = """
 import sys, uuid, dagster as dg
 from clientmgr_dagster.spark.session import APPLICATION_TAG, UI_TAG, SparkResource
@@ -190,7 +190,7 @@ def listening_ports(pid: int) -> list[tuple[str, int]]:
     inodes = set()
     for descriptor in (Path("/proc") / str(pid) / "fd").iterdir():
         with contextlib.suppress(OSError):
-            inodes.add(os.readlink(descriptor))
+            inodes.add(str(descriptor.readlink()))
     found = []
     for family, size in (("tcp", 4), ("tcp6", 16)):
         for line in Path(f"/proc/{pid}/net/{family}").read_text().splitlines()[1:]:

@@ -13,13 +13,13 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.handing_out import handed_to
+from clientmgr.local.processes.shared_spark import shared_spark_programs, with_shared_spark
 from clientmgr.local.processes.supervisor import (
     Program,
     forward_console_line,
     forward_line,
     forward_record_or_console_line,
 )
-from clientmgr.local.shared_spark.program import shared_spark_programs, with_shared_spark
 from clientmgr.operations.dagster_addresses import dagster_database_url
 
 ROLLBACK_S = 3.0
