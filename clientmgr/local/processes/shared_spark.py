@@ -15,6 +15,8 @@ from clientmgr_dagster.spark.config import is_local
 
 NAME: Final = "spark"
 GRACE_S: Final = 15.0
+_NOT_FOR_IT: Final = {"REDIS_URL": "", "METRICS_TOKEN": ""}
+"""Of what every daemon is handed."""
 _HANDED: Final = DaemonEntry(
     NAME,
     "the Spark Connect server that all runs share",
@@ -40,7 +42,7 @@ def shared_spark_programs(settings: Settings, environment: dict[str, str]) -> li
         Program(
             NAME,
             [sys.executable, "-m", "clientmgr.local.shared_spark"],
-            handed_to(_HANDED, environment),
+            handed_to(_HANDED, environment) | _NOT_FOR_IT,
             grace_seconds=GRACE_S,
             forward=forward_line if environment.get("LOG_FORMAT") == "json" else forward_console_line,
         )
