@@ -23,10 +23,12 @@ TOKEN = "a-token-that-only-runs-know"
 
 # A run: a session of its own, named after it, and a temporary view that no other run sees. Its step is tried again.
 RUN = """
-import sys, uuid, dagster as dg
+import sys, dagster as dg
 from clientmgr_dagster.spark.session import APPLICATION_TAG, UI_TAG, SparkResource
 from pyspark.sql.types import LongType
 from pyspark.sql import functions as F
+
+HOLD = sys.argv[1] + ".hold"
 
 @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3))
 def counted(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
@@ -37,7 +39,7 @@ def counted(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
     @F.udf(LongType())
     def slow(number):
         import os, time
-        while os.path.exists(sys.argv[1] + ".hold"): time.sleep(0.05)
+        while os.path.exists(HOLD): time.sleep(0.05)
         return number * 2
 
     print("working", flush=True)

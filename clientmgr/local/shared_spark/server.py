@@ -59,7 +59,7 @@ class SparkServer:
         write_private(properties, "\n".join([*lines, ""]))
         if self.log_file.exists():
             self.log_file.replace(self._folder / "server.previous.log")
-        command = [
+        command: list[str | Path] = [
             package_folder("pyspark", "SPARK_SHARED") / "bin" / "spark-submit",
             *("--properties-file", properties, "--class", CLASS, "spark-internal"),
         ]
