@@ -223,6 +223,20 @@ class Settings(BaseSettings):
         description="Spark Connect server, like sc://host:15002/;use_ssl=true: it is sent logins, so only on this "
         "machine may it be without TLS. Set: SPARK_MASTER does not count.",
     )
+    spark_connect_token: SecretStr = Field(
+        SecretStr(""),
+        description="What SPARK_CONNECT_URL asks for; `up` makes one for its own. By TLS or to localhost.",
+    )
+    spark_shared: bool = Field(
+        True,
+        description="`up` keeps one Spark Connect server for all runs where SPARK_MASTER is local. Off: a JVM a run.",
+    )
+    spark_shared_idle_s: float = Field(
+        900.0, gt=0, description="The shared Spark server is stopped when no run was connected for so long."
+    )
+    spark_shared_memory: str = Field(
+        "1g", pattern=r"^[1-9][0-9]*[mg]$", description="Heap of the shared Spark server, like 512m or 2g."
+    )
     spark_conf: dict[str, str] = Field(
         {}, description='More of Spark\'s own settings, as JSON: {"spark.executor.memory": "2g"}.'
     )

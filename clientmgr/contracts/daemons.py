@@ -445,6 +445,7 @@ DAGSTER: Final = (
             "AUDIT_ANCHORS",
             "ALERT_WEBHOOK_URL",
             "SPARK_CONF",
+            "SPARK_CONNECT_TOKEN",
             "BIGQUERY_PROJECT",
             "DYNAMODB_ENDPOINT",
             "DAGSTER_CODE_SERVER_SOCKET",

@@ -23,7 +23,7 @@ from clientmgr.base.errors import ClientManagerError, classify
 from clientmgr.base.private_files import ensure_private
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr_dagster.spark.batch_jobs import JOBS, ORDER, Order
-from clientmgr_dagster.spark.sql_config import sql_config
+from clientmgr_dagster.spark.config import session_config
 
 SECRETS: Final = "JOB_SECRETS"
 LOCK: Final = "JOB_LOCK"
@@ -44,7 +44,7 @@ def perform(pipes: PipesContext) -> bool:
         settings = settings_for(order, os.environ)
         # Master, memory and the like are whoever's who started us. It is stopped with the process: some services have
         # one session for many jobs.
-        spark = SparkSession.builder.config(map={**sql_config(settings)}).getOrCreate()
+        spark = SparkSession.builder.config(map={**session_config(settings)}).getOrCreate()
         pipes.log.info(f"{order.job} is Spark's application {spark.sparkContext.applicationId}")
         result = order.call(spark=spark, database=Database.from_settings(settings), settings=settings)
     except Exception as error:  # noqa: BLE001  # whatever it is, our run is to hear of it

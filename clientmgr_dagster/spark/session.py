@@ -1,47 +1,69 @@
-"""The Spark session, as a resource: on this machine, on a cluster or on Spark Connect, by settings alone."""
+"""The Spark session, as a resource: on this machine, on a cluster or on Spark Connect, by settings alone.
 
+A run has a session of its own. It is named after the run, and the run is tagged with where Spark shows it.
+"""
+
+import atexit
+import contextlib
 import functools
 import os
+import sys
+import uuid
 from collections.abc import Callable
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from urllib.parse import urlsplit
 
 import dagster as dg
 from dagster_pyspark import LazyPySparkResource
 from pydantic import Field, PrivateAttr
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from clientmgr.base.database import Database
 from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr_dagster.spark.batch_jobs import order_for
+from clientmgr_dagster.spark.config import APP_NAME, is_local, local_config, session_config
 from clientmgr_dagster.spark.pipes import Launcher, run_by_pipes
-from clientmgr_dagster.spark.sql_config import sql_config
 from clientmgr_dagster.spark.stopping import cancel_jobs, interrupts_stay_as_they_are, tag_of
+from clientmgr_dagster.spark.workers.nursery import running_nursery
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
-APP_NAME = "client-manager"
-# What Spark hides in its UI, logs and plans; its default, and the URLs in which libpq and we put passwords.
-REDACTED = r"(?i)secret|password|passwd|token|access[.]?key|credential|_url\b"
+APPLICATION_TAG = "clientmgr/spark_application"
+UI_TAG = "clientmgr/spark_ui"
+_PYTHON = "PYSPARK_PYTHON"
+_CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name of pyspark's variable
 
 
 class SparkResource(LazyPySparkResource):
     """A session that starts when it is first needed. `spark_config` overrides the settings."""
 
     spark_config: dict[str, Any] = Field(default_factory=dict)
-    _run_id: str = PrivateAttr(default="")
+    _own_session: SparkSession | None = PrivateAttr(default=None)
+    _context: dg.InitResourceContext | None = PrivateAttr(default=None)
 
     @functools.cached_property
     def settings(self) -> Settings:
         return load_settings()
 
-    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        self._run_id = "" if context.run is None else context.run.run_id
+    @property
+    def spark_session(self) -> SparkSession:
+        """The run's session. One whose server has died since is replaced: a step that is tried again gets a new one."""
+        if self._own_session is not None and not still_answers(self._own_session):
+            with contextlib.suppress(PySparkException):
+                self._own_session.stop()
+            self._own_session = None
+        if self._own_session is None:
+            self._own_session = start_session(self.settings, self.spark_config, run_id=self._run_id)
+            self._show_where_it_runs(self._own_session)
+        return self._own_session
 
-    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
-        if self._spark_session is not None and self._run_id:
-            cancel_jobs(self._spark_session, self._run_id)
+    @property
+    def spark_context(self) -> Any:
+        """Not there on Spark Connect."""
+        return self.spark_session.sparkContext
 
     def launcher(self, settings: Settings) -> Launcher | None:
         """What runs jobs outside of this process, by Dagster Pipes. None: this session does."""
@@ -49,7 +71,7 @@ class SparkResource(LazyPySparkResource):
             return None
         from clientmgr_dagster.spark.submit import SparkSubmit
 
-        return SparkSubmit(settings, {**session_config(settings), **self.spark_config})
+        return SparkSubmit(settings, {**session_config(settings), **driver_config(settings, self.spark_config)})
 
     def run(
         self,
@@ -67,44 +89,111 @@ class SparkResource(LazyPySparkResource):
         result: Result = run_by_pipes(launcher, context, job, order_for(job, settings, args, kwargs))
         return result
 
-    def _init_session(self) -> None:
-        if self._spark_session is None:
-            self._spark_session = start_session(self.settings, self.spark_config)
-            if self._run_id:
-                self._spark_session.addTag(tag_of(self._run_id))
+    def setup_for_execution(self, context: dg.InitResourceContext) -> None:
+        self._context = context
+
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """A session on a server that goes on without us is given back. Our own JVM ends with our process."""
+        session, self._own_session = self._own_session, None
+        if session is not None and self._run_id:
+            cancel_jobs(session, self._run_id)
+        if session is not None and self.settings.spark_connect_url:
+            with contextlib.suppress(PySparkException):
+                session.stop()
+
+    @property
+    def _run_id(self) -> str:
+        run = None if self._context is None else self._context.run
+        return "" if run is None else run.run_id
+
+    def _show_where_it_runs(self, session: SparkSession) -> None:
+        """In the run's log and in its tags."""
+        if self._context is None or not self._run_id:
+            return
+        shown = where_it_is_shown(session, self.settings)
+        if self._context.log is not None:
+            self._context.log.info(" ".join(f"{name}: {value}" for name, value in shown.items()))
+        # A run that somebody executes in memory is in no storage.
+        if self._context.instance is not None and self._context.instance.has_run(self._run_id):
+            self._context.instance.add_run_tags(self._run_id, shown)
 
 
-def start_session(settings: Settings, more: dict[str, Any] | None = None) -> SparkSession:
-    """The session that the settings describe. One that already runs in this process is used as it is."""
-    if not settings.spark_connect_url:
-        # The JVM and the Python of local workers are started by this process, with its environment.
-        for name, value in spark_environment(settings).items():
-            if not os.environ.get(name):
-                os.environ[name] = value
+def start_session(settings: Settings, more: dict[str, Any] | None = None, *, run_id: str = "") -> SparkSession:
+    """The session that the settings describe. On Spark Connect it is a new one, elsewhere the process has one."""
     builder = SparkSession.builder
     for name, value in {**session_config(settings), **(more or {})}.items():
         builder = builder.config(name, value)
-    with interrupts_stay_as_they_are():
-        return builder.getOrCreate()
-
-
-def session_config(settings: Settings) -> dict[str, str]:
-    """Spark's settings for ours. No credentials: those travel inside the data sources' classes."""
-    config = sql_config(settings)
     if settings.spark_connect_url:
-        config["spark.remote"] = settings.spark_connect_url
+        if token := settings.spark_connect_token.get_secret_value():
+            os.environ[_CONNECT_TOKEN] = token
+        session = builder.remote(_named(settings.spark_connect_url, run_id)).create()
+        for name, value in settings.spark_conf.items():
+            session.conf.set(name, value)
     else:
-        config |= {
-            "spark.master": settings.spark_master,
-            "spark.app.name": APP_NAME,
-            "spark.log.level": "WARN",
-            "spark.redaction.regex": REDACTED,
-            "spark.sql.redaction.options.regex": REDACTED,
-            # Each run is a driver of its own: a UI for each would take one port after the other.
-            "spark.ui.enabled": "false",
-            "spark.sql.warehouse.dir": str(settings.data_dir.resolve() / "spark-warehouse"),
-        }
-        if settings.spark_master.startswith("local"):
-            # Nobody else is to reach it, and a machine's own name need not resolve.
-            config |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
-    return config | settings.spark_conf
+        _prepare_environment(settings)
+        for name, value in driver_config(settings, more or {}).items():
+            builder = builder.config(name, value)
+        with interrupts_stay_as_they_are():
+            session = builder.getOrCreate()
+        if run_id:
+            session.sparkContext.setJobDescription(f"{APP_NAME} run {run_id}")
+    if run_id:
+        session.addTag(tag_of(run_id))
+    return session
+
+
+def driver_config(settings: Settings, more: dict[str, Any]) -> dict[str, Any]:
+    """For a driver that this machine starts; `more` goes before the settings."""
+    return {**local_config(settings), **settings.spark_conf, **more}
+
+
+def still_answers(session: SparkSession) -> bool:
+    """Whether it is still the session that it was: a server that was started anew knows nothing of it."""
+    try:
+        session.conf.get("spark.app.id")
+    except (PySparkException, OSError):
+        return False
+    return True
+
+
+def where_it_is_shown(session: SparkSession, settings: Settings) -> dict[str, str]:
+    """The application's id and, where it has one, its page; tags of a run."""
+    shown = {APPLICATION_TAG: str(session.conf.get("spark.app.id"))}
+    if settings.spark_connect_url:
+        port = session.conf.get("spark.ui.port", "")
+        if (
+            urlsplit(settings.spark_connect_url).hostname == "localhost"
+            and port
+            and session.conf.get("spark.ui.enabled", "true") == "true"
+        ):
+            shown[UI_TAG] = f"http://127.0.0.1:{port}/connect/session/?id={session.session_id}"  # type: ignore[attr-defined]
+    elif session.sparkContext.uiWebUrl:
+        shown[UI_TAG] = session.sparkContext.uiWebUrl
+    return shown
+
+
+def _named(url: str, run_id: str) -> str:
+    """The URL with a session's name: the run's id. A name that the server closed is not to be had again."""
+    with contextlib.suppress(ValueError):
+        name = str(uuid.UUID(run_id))
+        return f"{url}{';' if ';' in url else '/;'}user_id=dagster;session_id={name}"
+    return url
+
+
+def _prepare_environment(settings: Settings) -> None:
+    """The JVM and the Python of local workers are started by this process, with its environment."""
+    wanted = spark_environment(settings)
+    if is_local(settings) and os.environ.get(_PYTHON, sys.executable) == sys.executable:
+        os.environ.pop(_PYTHON, None)
+        wanted |= _own_nursery()
+    for name, value in wanted.items():
+        if not os.environ.get(name):
+            os.environ[name] = value
+
+
+@functools.cache
+def _own_nursery() -> dict[str, str]:
+    """For as long as this process lives."""
+    nursery = running_nursery(os.environ)
+    atexit.register(nursery.__exit__, None, None, None)
+    return nursery.__enter__()

@@ -43,7 +43,7 @@ def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> No
 
 def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
     found = list(programs(tmp_path, OwnCommand("more", ("topics",), daemons.entry_of_process("writer"))))
-    assert found == ["dagster-code-server", "dagster-daemon", "dagster-webserver", *OWN, "more"]
+    assert found == ["spark", "dagster-code-server", "dagster-daemon", "dagster-webserver", *OWN, "more"]
     assert OWN[:10] == [
         "pubsub-gateway", "writer", "republisher", "push-token-status", "contact-deletion", "telemetry-writer",
         "broadcast", "device-mapper-batch", "device-mapper-tx", "dashboard",
@@ -64,7 +64,9 @@ def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
     entries = {one.name: entry for entry in (*daemons.ALL, *daemons.DAGSTER) for one in entry.processes}
     for program in all_programs(settings, log_format="json"):
         opened = {name for name in sensitive_setting_names() if program.env[name] not in ("", "{}")}
-        assert opened == set(secrets_of(entries[program.name])), program.name
+        # Data sources bring the logins that Spark needs.
+        of_spark = {"SPARK_CONF", "SPARK_CONNECT_TOKEN"}
+        assert opened == (of_spark if program.name == "spark" else set(secrets_of(entries[program.name]))), program.name
         assert "DATABASE_URL" not in opened
         assert ("DATABASE_DDL_URL" in opened) == (program.name == "dagster-code-server")
         assert "PGPASSWORD" not in program.env
@@ -72,7 +74,7 @@ def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
         load_settings(**{name.lower(): program.env[name] for name in ("REDIS_URL", "DATABASE_URL")})
     env = {program.name: program.env for program in all_programs(settings, log_format="json")}
     assert {name for name in env if "AWS_SECRET_ACCESS_KEY" in env[name]} == {
-        "dagster-code-server", "pubsub-gateway", "device-mapper-batch", "device-mapper-tx", "dashboard",
+        "spark", "dagster-code-server", "pubsub-gateway", "device-mapper-batch", "device-mapper-tx", "dashboard",
     }  # fmt: skip
     assert "GOOGLE_APPLICATION_CREDENTIALS" not in env["broadcast"]
     for holder in ("LIVE_TOKEN_KEY", "AUDIT_HASH_KEY"):

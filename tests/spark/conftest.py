@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from clientmgr.base.database import Database
-from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.standins.bigquery import BigQueryStandIn
 from clientmgr.local.standins.dynamodb import CREDENTIALS, DynamoDbStandIn
@@ -37,13 +36,11 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.eventLog.enabled": "true",
             "spark.eventLog.dir": events.as_uri(),
             "spark.eventLog.compress": "false",
-            # Most of a short job is the start of a JVM that compiles what it will never run again.
-            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         },
     )
     with pytest.MonkeyPatch.context() as environment:
         # What Python's workers have in their environment is what the JVM had when it started.
-        for name, value in {**spark_environment(settings), **AWS}.items():
+        for name, value in AWS.items():
             environment.setenv(name, value)
         session = start_session(settings)
     yield session

@@ -14,6 +14,7 @@ from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.handing_out import handed_to
 from clientmgr.local.processes.dagster_home import write_dagster_home
+from clientmgr.local.processes.shared_spark import shared_spark_programs, with_shared_spark
 from clientmgr.local.processes.supervisor import (
     Program,
     forward_console_line,
@@ -48,9 +49,11 @@ def all_programs(
 
     `environment` goes before ours.
     """
+    settings = with_shared_spark(settings)
     environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
     own = [*own_commands(), *more]
     return [
+        *shared_spark_programs(settings, environment),
         *dagster_programs(settings, environment),
         *(own_program(command, number, settings, environment) for number, command in enumerate(own)),
     ]

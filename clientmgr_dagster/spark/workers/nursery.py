@@ -71,7 +71,6 @@ def running_nursery(environment: Mapping[str, str]) -> Iterator[dict[str, str]]:
         if process.stdin is not None:
             process.stdin.close()
         process.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def main(path: str) -> int:
@@ -87,10 +86,12 @@ def main(path: str) -> int:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
-        readable, _, _ = select.select([0, listener], [], [])
+        readable, _, _ = select.select([0, listener.fileno()], [], [])
         if 0 in readable and not os.read(0, 64):
+            # Whoever started us may have been killed: nobody else would remove it.
+            shutil.rmtree(Path(path).parent, ignore_errors=True)
             return 0
-        if listener in readable:
+        if listener.fileno() in readable:
             connection, _ = listener.accept()
             if os.fork() == 0:
                 listener.close()

@@ -27,9 +27,10 @@ def main(python: str, path: str, arguments: list[str]) -> None:
 
 
 def _hand_over(nursery: socket.socket, arguments: list[str]) -> None:
-    request = json.dumps({"arguments": arguments[1:], "environment": dict(os.environ), "folder": os.getcwd()}).encode()
-    socket.send_fds(nursery, [len(request).to_bytes(4, "big")], [0, 1, 2])
-    nursery.sendall(request)
+    request = {"arguments": arguments[1:], "environment": dict(os.environ), "folder": os.getcwd()}  # noqa: PTH109  # no time for pathlib
+    text = json.dumps(request).encode()
+    socket.send_fds(nursery, [len(text).to_bytes(4, "big")], [0, 1, 2])
+    nursery.sendall(text)
     # The JVM closes its ends when we end: so we stay as long as the daemon does, and keep none of them ourselves.
     for descriptor in (0, 1, 2):
         os.close(descriptor)

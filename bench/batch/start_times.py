@@ -1,0 +1,136 @@
+"""Cold and warm: what a job over three tiny tenants costs by where its Spark is, and where the time goes.
+
+usage: python -m bench.batch.start_times
+
+| way | |
+|---|---|
+| a JVM a run | as it is without the shared server: each process starts Spark |
+| shared, the first run | it has the server started |
+| shared, later runs | the server is warm; the process, its session and its Python are new |
+| plain SQL | the same statements by psycopg, in a warm process |
+
+Seconds of wall time in a process of its own, by phase: imports, session (with the JVM), first job (a count of ten
+numbers), orphan detection, dashboard collection. Dagster is not in it.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bench.batch.variants import PLAIN_SQL
+from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload, make_workload
+from bench.harness.options import Options
+from bench.harness.servers import bench_postgres
+from clientmgr.base.customer_ids import parse_customer_id
+from clientmgr.base.database import Database
+from clientmgr.base.settings import Settings, load_settings
+from clientmgr.local.embedded.server import free_port
+from clientmgr.local.shared_spark.activator import Activator
+
+TENANTS, DEVICES = 3, 300
+LATER_RUNS = 3
+WORKS = ("orphan detection", "dashboard collection")
+
+
+def main() -> None:
+    with tempfile.TemporaryDirectory(prefix="bench-") as folder, bench_postgres(Options()) as server:
+        workload = make_workload(server, "tiny", tenants=TENANTS, devices=DEVICES, skewed_share=0)
+        settings = workload.settings.model_copy(update={"data_dir": Path(folder), "spark_partitions": 2})
+        _show("a JVM a run", _run(settings, workload))
+        with shared_server(settings) as shared:
+            _show("shared, the first run", _run(shared, workload))
+            for _ in range(LATER_RUNS):
+                _show("shared, later runs", _run(shared, workload))
+        _show("plain SQL", {work: _seconds(partial(_plain_sql, work, workload)) for work in WORKS})
+
+
+@contextlib.contextmanager
+def shared_server(settings: Settings) -> Iterator[Settings]:
+    """As `up` has it, in a thread."""
+    port = free_port()
+    shared = settings.model_copy(update={"spark_connect_url": f"sc://localhost:{port}", "spark_connect_token": _TOKEN})
+    loop, stop = asyncio.new_event_loop(), asyncio.Event()
+    thread = threading.Thread(target=lambda: loop.run_until_complete(Activator(shared).run(port, stop)))
+    thread.start()
+    try:
+        yield shared
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join()
+
+
+_TOKEN = load_settings(spark_connect_token="of-the-bench").spark_connect_token  # noqa: S106  # for a moment
+
+
+def _run(settings: Settings, workload: Workload) -> dict[str, float]:
+    started = time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.batch.start_times", *map(str, workload.customers)],
+        env={**os.environ, **settings.environment()},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    phases: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return phases | {"in all": time.perf_counter() - started}
+
+
+def one_run(customers: list[str]) -> None:
+    """In the process that is measured."""
+    phases: dict[str, float] = {}
+
+    def measure(name: str, work: Callable[[], Any]) -> Any:
+        started = time.perf_counter()
+        result = work()
+        phases[name] = time.perf_counter() - started
+        return result
+
+    def imports() -> tuple[Any, Any, Any]:
+        from clientmgr_dagster.spark.orphans import find_orphans
+        from clientmgr_dagster.spark.session import start_session
+        from clientmgr_dagster.spark.tenant_metrics import collect_metrics
+
+        return start_session, find_orphans, collect_metrics
+
+    start_session, find_orphans, collect_metrics = measure("imports", imports)
+    settings = load_settings()
+    spark = measure("session", partial(start_session, settings))
+    measure("first job", lambda: spark.range(10).count())
+    where = (spark, Database.from_settings(settings), settings, [parse_customer_id(one) for one in customers])
+    when = {"orphaned_before": ORPHANED_BEFORE, "run_id": "bench"}
+    measure(WORKS[0], partial(find_orphans, *where, found_at=NOW, **when))
+    measure(WORKS[1], partial(collect_metrics, *where, collected_at=NOW, **when))
+    spark.stop()
+    print(json.dumps(phases))
+
+
+def _plain_sql(work: str, workload: Workload) -> None:
+    # It needs no Spark, whatever the signature that all variants share says.
+    PLAIN_SQL.tasks[work](None, workload)  # type: ignore[arg-type]
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _show(way: str, phases: dict[str, float]) -> None:
+    print(f"{way:24}", "  ".join(f"{name} {seconds:.2f}" for name, seconds in phases.items()), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        one_run(sys.argv[1:])
+    else:
+        main()
