@@ -51,12 +51,17 @@ class SparkResource(LazyPySparkResource):
     @property
     def spark_session(self) -> SparkSession:
         """The run's session. One whose server has died since is replaced: a step that is tried again gets a new one."""
-        if self._own_session is not None and not still_answers(self._own_session):
+        name = self._run_id
+        if self._own_session is not None and self.settings.spark_connect_url and not still_answers(self._own_session):
             with contextlib.suppress(PySparkException):
                 self._own_session.stop()
             self._own_session = None
+            # A name that a server has closed is not to be had again.
+            name = ""
         if self._own_session is None:
-            self._own_session = start_session(self.settings, self.spark_config, run_id=self._run_id)
+            self._own_session = start_session(self.settings, self.spark_config, name=name)
+            if self._run_id:
+                self._own_session.addTag(tag_of(self._run_id))
             self._show_where_it_runs(self._own_session)
         return self._own_session
 
@@ -118,27 +123,25 @@ class SparkResource(LazyPySparkResource):
             self._context.instance.add_run_tags(self._run_id, shown)
 
 
-def start_session(settings: Settings, more: dict[str, Any] | None = None, *, run_id: str = "") -> SparkSession:
-    """The session that the settings describe. On Spark Connect it is a new one, elsewhere the process has one."""
+def start_session(settings: Settings, more: dict[str, Any] | None = None, *, name: str = "") -> SparkSession:
+    """The session that the settings describe. On Spark Connect it is a new one, elsewhere the process has one.
+
+    `name`: the id of the run that it is for.
+    """
     builder = SparkSession.builder
-    for name, value in {**session_config(settings), **(more or {})}.items():
-        builder = builder.config(name, value)
+    for key, value in {**session_config(settings), **settings.spark_conf, **(more or {})}.items():
+        builder = builder.config(key, value)
     if settings.spark_connect_url:
         if token := settings.spark_connect_token.get_secret_value():
             os.environ[_CONNECT_TOKEN] = token
-        session = builder.remote(_named(settings.spark_connect_url, run_id)).create()
-        for name, value in settings.spark_conf.items():
-            session.conf.set(name, value)
+        session = builder.remote(_named(settings.spark_connect_url, name)).create()
     else:
         _prepare_environment(settings)
-        for name, value in driver_config(settings, more or {}).items():
-            builder = builder.config(name, value)
+        for key, value in driver_config(settings, more or {}).items():
+            builder = builder.config(key, value)
         with interrupts_stay_as_they_are():
             session = builder.getOrCreate()
-        if run_id:
-            session.sparkContext.setJobDescription(f"{APP_NAME} run {run_id}")
-    if run_id:
-        session.addTag(tag_of(run_id))
+        session.sparkContext.setJobDescription(f"{APP_NAME} run {name}" if name else APP_NAME)
     return session
 
 
@@ -173,10 +176,10 @@ def where_it_is_shown(session: SparkSession, settings: Settings) -> dict[str, st
 
 
 def _named(url: str, run_id: str) -> str:
-    """The URL with a session's name: the run's id. A name that the server closed is not to be had again."""
+    """The URL with a session's id: the run's, as both are UUIDs."""
     with contextlib.suppress(ValueError):
-        name = str(uuid.UUID(run_id))
-        return f"{url}{';' if ';' in url else '/;'}user_id=dagster;session_id={name}"
+        session_id = str(uuid.UUID(run_id))
+        return f"{url}{';' if ';' in url else '/;'}user_id=dagster;session_id={session_id}"
     return url
 
 
