@@ -1,5 +1,6 @@
 """Our code location behind our door, and backfills on it: launched by GraphQL, planned by the daemon's loop."""
 
+import contextlib
 import json
 import logging
 import os
@@ -13,6 +14,7 @@ from typing import Any
 
 import dagster as dg
 import httpx
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from dagster._core.asset_graph_view.asset_graph_view import AssetGraphView
 from dagster._core.definitions.temporal_context import TemporalContext
@@ -29,6 +31,7 @@ from clientmgr_dagster.partitions import PARTITIONS, RANGE_END, RANGE_START
 from clientmgr_dashboard.dagster_ui.application import Workspace, prepare_instance
 from tests.dagster.doors import ask, data_of, served
 from tests.keys import TEST_KEY
+from tests.process_table import mentioning, wait_until_gone, with_descendants
 
 LAUNCH = """
 mutation($params: LaunchBackfillParams!) {
@@ -129,6 +132,7 @@ def opened_house(database: Database, folder: Path, logins: Mapping[str, str]) ->
     workspace_file.write_text(json.dumps({"load_from": [{"python_module": location}]}))
     environment = {**os.environ, **settings.environment()}
     with ExitStack() as opened:
+        opened.callback(_end_code_servers)
         patch = opened.enter_context(pytest.MonkeyPatch.context())
         for name, value in dagster_environment(daemons.DAGSTER[0], settings, environment).items():
             patch.setenv(name, value)
@@ -137,3 +141,13 @@ def opened_house(database: Database, folder: Path, logins: Mapping[str, str]) ->
         prepare_instance(instance)
         address = opened.enter_context(served(settings, workspace))
         yield House(settings, database, instance, workspace, address)
+
+
+def _end_code_servers() -> None:
+    """One that has launched a run does not end when it is told to: it asks the run's storage for ever."""
+    ours = mentioning("clientmgr_dagster.definitions", among=with_descendants(os.getpid()))
+    victims = {victim for server in ours for victim in with_descendants(server.pid)}
+    for victim in victims:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            victim.kill()
+    wait_until_gone(victims)
