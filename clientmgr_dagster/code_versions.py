@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from clientmgr.base.sqlfiles import result_tables, sql_root
+from clientmgr.base import sqlfiles
 
 _ONLY_CONNECT: Final = ("clientmgr.base", "clientmgr.broker", "clientmgr.contracts", "streaming.runtime")
 _SHELL: Final = re.compile(r"clientmgr_dagster\.\w+")
@@ -77,9 +77,9 @@ def _path_of(name: str) -> Path | None:
 
 
 def _sql_of(text: str) -> Iterator[Path]:
-    results = result_tables()
+    results, root = sqlfiles.result_tables(), sqlfiles.sql_root()
     named = {*_QUERIES.findall(text), *(results[word] for word in _WORD.findall(text) if word in results)}
     named |= {f"tenant/queries/{file}.sql" for file in _DEVICE_QUERIES.findall(text)}
-    yield from (sql_root() / one for one in named)
+    yield from (root / one for one in named)
     for folder in _MIGRATIONS.findall(text):
-        yield from (sql_root() / folder).glob("*.sql")
+        yield from (root / folder).glob("*.sql")

@@ -223,7 +223,7 @@ def test_a_code_version_moves_with_the_sql_that_computes_and_with_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shutil.copytree(sqlfiles.sql_root(), tmp_path / "sql")
-    monkeypatch.setattr(code_versions, "sql_root", lambda: tmp_path / "sql")
+    monkeypatch.setattr(sqlfiles, "sql_root", lambda: tmp_path / "sql")
     modules = {name: f"clientmgr_dagster.defs.{name}.assets" for name in ("contact_deletion", "orphans")}
     modules |= {"tenancy": "clientmgr.tenants.schema_manager", "daemon": "streaming.contact_deletion"}
 
