@@ -34,7 +34,8 @@ HOLD = sys.argv[1] + ".hold"
 def counted(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
     session = spark.spark_session
     assert not session.catalog.tableExists("mine")
-    session.range(4).createOrReplaceTempView("mine")
+    # In one task: the server has a core for the other run.
+    session.range(0, 4, 1, 1).createOrReplaceTempView("mine")
 
     @F.udf(LongType())
     def slow(number):
@@ -71,6 +72,7 @@ class Shared:
         self._stop = asyncio.Event()
         self.activator = Activator(self.settings)
         self._thread = threading.Thread(target=self._run)
+        self._runs: list[subprocess.Popen[str]] = []
 
     def _run(self) -> None:
         self._loop.run_until_complete(self.activator.run(self.port, self._stop))
@@ -83,16 +85,21 @@ class Shared:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join()
         self._loop.close()
+        for run in self._runs:
+            run.kill()
+            run.wait()
 
     def run(self, name: Path | None = None) -> "subprocess.Popen[str]":
         environment = {**os.environ, **self.settings.environment()}
-        return subprocess.Popen(
+        run = subprocess.Popen(
             [sys.executable, "-c", RUN, str(name or self.hold.with_name("nobody"))],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+        self._runs.append(run)
+        return run
 
     def jvms(self) -> list[int]:
         """Processes that have this server's folder in their command line."""
