@@ -40,10 +40,8 @@ SELECT {customer}, application_code, client_id, greatest(orphaned_since, last_se
 WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < %s::timestamptz - interval '30 days' ORDER BY 2, 3
 """
 LINKED = """
-SELECT DISTINCT customer_id, contact_id FROM clientmgr.deleted_contacts AS d
-WHERE EXISTS (SELECT FROM "tenant_11".devices AS t WHERE t.contact_id = d.contact_id AND d.customer_id = 11)
-    OR EXISTS (SELECT FROM "tenant_12".devices AS t WHERE t.contact_id = d.contact_id AND d.customer_id = 12)
-ORDER BY 1, 2
+SELECT DISTINCT d.customer_id, d.contact_id FROM clientmgr.deleted_contacts AS d
+JOIN "tenant_{customer}".devices AS t ON t.contact_id = d.contact_id WHERE d.customer_id = {customer} ORDER BY 1, 2
 """
 CLUSTER_CONF = {
     "spark.executor.memory": "512m",
@@ -121,7 +119,7 @@ def test_in_process_every_job_finds_what_plain_sql_finds(
     assert [row[:4] for row in found["orphan_candidates"]] == expected
     assert len(expected) > 300
     assert len(found["deleted_contacts"]) == 480
-    linked = tenants.query(LINKED)
+    linked = [row for customer in (ORDINARY, HUGE) for row in tenants.query(LINKED.format(customer=customer))]
     assert [row[:2] for row in found["unerased_contacts"]] == linked
     assert len(linked) > 400
     counted = tenants.query("SELECT customer_id, status, devices, sync_status FROM clientmgr.dashboard_tenant_metrics")
