@@ -182,6 +182,7 @@ def test_a_run_without_a_process_is_failed_frees_its_pool_and_is_started_again_b
     assert deletion.audited() == {"deleted": ORPHANS}, "each once"
 
 
+@pytest.mark.timeout(600)  # Spark starts slowly on a busy machine
 def test_a_terminated_search_leaves_no_spark_behind_and_no_candidates(yard: Yard) -> None:
     yard.query(DEVICES.format(customer=5, devices=DEVICES_IN_ALL, orphans=ORPHANS))
     with yard.database.connect(Role.OWNER) as somebody:
