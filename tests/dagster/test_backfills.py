@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -15,6 +16,7 @@ from clientmgr_dagster.definitions import defs
 from clientmgr_dagster.instance import with_all_selected
 from clientmgr_dagster.partitions import PARTITIONS, tenants_partitions
 from clientmgr_dagster.policies import TENANTS_PER_RUN
+from tests.browser import HOW_TO_GET_IT, browsing, find_chromium
 from tests.conftest import _throwaway_database
 from tests.dagster.backfills import House, opened_house
 from tests.waiting import eventually
@@ -102,3 +104,22 @@ def test_from_the_launch_to_the_end_both_of_two_assets_with_one_between_are_mate
         assert house.instance.get_materialized_partitions(dg.AssetKey(name)) == set(wanted)
     check = dg.AssetCheckKey(dg.AssetKey("orphan_candidates"), "no_young_candidates")
     assert house.instance.get_latest_asset_check_evaluation_record(check) is not None
+
+
+@pytest.mark.skipif(find_chromium() is None, reason=HOW_TO_GET_IT)
+def test_so_do_two_assets_that_are_selected_in_the_browser(house: House, tmp_path: Path) -> None:
+    before = {backfill.backfill_id for backfill in house.instance.get_backfills()}
+
+    def new() -> list[str]:
+        return [one.backfill_id for one in house.instance.get_backfills() if one.backfill_id not in before]
+
+    with browsing(tmp_path) as browser:
+        browser.open(f"{house.address}/asset-groups~/tenant_schema,orphan_candidates")
+        browser.click("Materialize selected (2)", within_s=60)
+        browser.click("All", within_s=60)
+        browser.click("Launch backfill", within_s=60)
+        eventually(new, "the backfill is stored")
+
+    (backfill_id,) = new()
+    assert house.requested(backfill_id) == {"tenant_schema": TENANTS, "orphan_candidates": TENANTS}
+    house.cancel(backfill_id)
