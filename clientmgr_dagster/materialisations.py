@@ -23,7 +23,7 @@ OwnNumbers = Mapping[str, int | str]
 SCHEDULE_TAG: Final = "dagster/schedule_name"
 RENEWED_AFTER: Final = timedelta(hours=20)
 """Less than a day: a nightly run may start a little earlier than the last one."""
-MOST_RENEWED: Final = 2
+MOST_RENEWED: Final = 1
 PAGE: Final = 500
 
 
