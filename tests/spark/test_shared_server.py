@@ -18,7 +18,7 @@ from clientmgr.local.embedded.server import LOOPBACK, free_port
 from clientmgr.local.shared_spark.activator import Activator
 from tests.waiting import eventually
 
-pytestmark = pytest.mark.server
+pytestmark = [pytest.mark.server, pytest.mark.timeout(900)]
 TOKEN = "a-token-that-only-runs-know"
 
 # A run: a session of its own, named after it, and a temporary view that no other run sees. Its step is tried again.
@@ -87,7 +87,7 @@ class Shared:
         self._loop.close()
         for run in self._runs:
             run.kill()
-            run.wait()
+            run.communicate()
 
     def run(self, name: Path | None = None) -> "subprocess.Popen[str]":
         environment = {**os.environ, **self.settings.environment()}
@@ -114,7 +114,7 @@ def command_lines() -> Iterator[tuple[int, str]]:
 
 
 def outcome(run: "subprocess.Popen[str]") -> list[str]:
-    output, errors = run.communicate(timeout=240)
+    output, errors = run.communicate(timeout=300)
     lines = [line for line in output.splitlines() if line.startswith("RESULT")]
     assert lines, errors[-3000:]
     return lines[0].split()[1:]
