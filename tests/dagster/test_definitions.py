@@ -92,7 +92,7 @@ def test_holds_exactly_these_definitions() -> None:
         "nightly_orphan_deletion",
         "prune_event_log_schedule",
     }
-    assert set(repository.get_top_level_resources()) == {"spark", "tenants"}
+    assert set(repository.get_top_level_resources()) == {"bigquery", "spark", "tenants"}
 
 
 def test_lineage_goes_from_the_stores_to_the_results() -> None:
