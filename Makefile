@@ -40,7 +40,7 @@ quick-tests: setup
 	QUICK_TESTS=1 $(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not server"
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
-	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_everywhere.py
+	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_everywhere.py tests/spark/test_submit.py
 
 kill-device-mapper: setup ## Kill device mappers at work on 50,000 recipients, on both transports, and count: a minute or two
 	DEVICE_MAPPER_KILL_RECIPIENTS=50000 $(BIN)/pytest --durations=4 tests/device_mapper/test_kills.py

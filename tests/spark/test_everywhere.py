@@ -6,6 +6,7 @@ The ways that need a cluster of six JVMs run when asked for (`make test-cluster`
 import os
 import subprocess
 import sys
+import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -34,7 +35,6 @@ TABLES = {
     "batch_failures": "run_id, step, customer_id, error",
 }
 """Result tables, and what of them can be compared: not when a page was stored."""
-LEGACY = "everywhere"
 ORPHANS = """
 SELECT {customer}, application_code, client_id, greatest(orphaned_since, last_seen_at) FROM "tenant_{customer}".devices
 WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < %s::timestamptz - interval '30 days' ORDER BY 2, 3
@@ -72,10 +72,11 @@ def stores(
     tenants.make_all(huge=2000)
     add(bigquery, ORDINARY, 1001, 1030)
     add(bigquery, HUGE, 1001, 1450)
-    dynamodb_stand_in.create_devices_table(LEGACY)
+    table = f"everywhere-{uuid.uuid4().hex}"  # each test has one of its own in the one stand-in
+    dynamodb_stand_in.create_devices_table(table)
     with tenants.database.connect(Role.READER) as connection:
-        dynamodb_stand_in.put(LEGACY, list(legacy_items(connection, HUGE)))
-    legacy = {"dynamodb_endpoint": dynamodb_stand_in.url, "dynamodb_devices_table": LEGACY}
+        dynamodb_stand_in.put(table, list(legacy_items(connection, HUGE)))
+    legacy = {"dynamodb_endpoint": dynamodb_stand_in.url, "dynamodb_devices_table": table}
     return settings.model_copy(update={**bigquery.settings, **legacy, "contact_deletion_page_size": 400})
 
 

@@ -171,7 +171,11 @@ def test_a_job_whose_run_is_gone_ends_itself_and_its_group(tmp_path: Path) -> No
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 
 
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+# The lock by which a killed run's job ends is tested above without Spark.
+WITH_CLUSTERS = pytest.mark.skipif(not os.environ.get("CLUSTER_TESTS"), reason="`make test-cluster` runs this")
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, pytest.param(signal.SIGKILL, marks=WITH_CLUSTERS)])
 def test_a_run_that_ends_takes_its_spark_job_with_it(how: signal.Signals, settings: Settings, tenants: Tenants) -> None:
     tenants.activate(ORDINARY)
     tenants.add_devices(ORDINARY, 200)
@@ -193,7 +197,7 @@ def test_a_run_that_ends_takes_its_spark_job_with_it(how: signal.Signals, settin
         try:
             eventually(lambda: tenants.query(WAITING) == [(1,)], "a task that waits for the tenant", within_s=300)
             processes = with_descendants(run.pid)
-            children = [process for process in processes if process.pid != run.pid]
+            children = [process for process in running(processes) if process.pid != run.pid]
             assert len(children) >= 3, "a JVM, its Python, and Python's workers"
             assert shown_to_others(children, by_submit) == {}
             run.send_signal(how)
@@ -220,7 +224,7 @@ def shown_to_others(processes: list[psutil.Process], settings: Settings) -> Mapp
     }
     assert secrets.keys() >= {"DATABASE_READER_URL", "DATABASE_DDL_URL", "AUDIT_HASH_KEY"}
     found = {}
-    for process in processes:
+    for process in running(processes):
         text = "\0".join((*process.cmdline(), *process.environ().values()))
         if names := [name for name, value in secrets.items() if value in text]:
             found[process.name()] = names
