@@ -17,6 +17,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.devices.queries import SILENT_SINCE, device_queries
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.tenant_metrics import collect_metrics
+from clientmgr_dagster.spark.tenant_source import IN_CONTACTS, IN_PAGES
 
 CONNECTIONS = 2
 """Of plain SQL: as many as a small machine has cores."""
@@ -185,7 +186,7 @@ def _sql_for_each(workload: Workload, statement: str) -> None:
         values = {"now": NOW, "collected_at": NOW, "orphaned_before": ORPHANED_BEFORE}
         with psycopg.connect(workload.database.conninfo(Role.WRITER), autocommit=True) as connection:
             for customer in customers:
-                text = in_schema(statement, customer)
+                text = in_schema(statement, customer).replace(IN_PAGES, "true").replace(IN_CONTACTS, "true")
                 for name, value in {**values, "customer_id": int(customer)}.items():
                     text = text.replace(f"%({name})s", sql.Literal(value).as_string())
                 connection.execute(text.encode())

@@ -20,6 +20,8 @@ from dagster._grpc.server import DagsterApiServer
 from dagster._grpc.types import CancelExecutionRequest, GetCurrentRunsResult
 from dagster._serdes import deserialize_value, serialize_value
 
+from clientmgr_dagster.forks import ONE_THREAD
+
 NEEDED_BY_EVERY_RUN: Final = (
     "dagster._grpc.impl",
     "dagster_postgres",
@@ -29,8 +31,6 @@ NEEDED_BY_EVERY_RUN: Final = (
     "clientmgr_dagster.code_server.run_process",
 )
 """Besides the definitions. Whatever is missing here is imported by each run: slower, and no worse."""
-ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""Of libraries that start threads when they are imported: only a process with one thread is forked without danger."""
 LOOK_EVERY_S: Final = 0.1
 
 

@@ -141,7 +141,9 @@ def four_more_files(
         monkeypatch.setenv(name, value)
     monkeypatch.syspath_prepend(str(tmp_path))
     with pytest.MonkeyPatch.context() as workers:
-        # Of Spark's workers only those that write need the copy. The others are shared with all tests.
+        # Of Spark's workers only those that write need the copy. The others are shared with all tests. These are new
+        # Pythons: one that the nursery forks has imported what it needs, and looks at no PYTHONPATH.
+        workers.setattr(spark.sparkContext, "pythonExec", sys.executable)
         workers.setitem(spark.sparkContext.environment, "PYTHONPATH", str(tmp_path))
         register_once(spark, results_writer, database.conninfo(Role.WRITER))
     sqlfiles.result_tables.cache_clear()

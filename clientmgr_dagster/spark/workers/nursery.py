@@ -1,6 +1,6 @@
 """The process that Spark's Python workers are forked from. It has imported all that any of them needs.
 
-It has one thread, or a fork could copy a lock that nobody will ever release: see `ONE_THREAD`. It ends with whoever
+It has one thread: see `ONE_THREAD`. It ends with whoever
 started it, by the pipe that is its standard input. Its children end with the JVM that they work for.
 
 usage: python -m clientmgr_dagster.spark.workers.nursery SOCKET
@@ -23,6 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from clientmgr_dagster.forks import ONE_THREAD
 from clientmgr_dagster.spark.workers import python as sparks_python
 
 IMPORTED: Final = (
@@ -40,8 +41,6 @@ IMPORTED: Final = (
     "clientmgr_dagster.spark.bigquery_source",
     "clientmgr_dagster.spark.dynamodb_source",
 )
-ONE_THREAD: Final = {"OPENBLAS_NUM_THREADS": "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-"""NumPy and Arrow start threads where they are not told otherwise."""
 HASH_SEED: Final = {"PYTHONHASHSEED": "0"}
 """As Spark has it: its workers must agree on what a text's hash is."""
 COMMAND: Final = """#!/bin/sh
