@@ -108,7 +108,7 @@ def one_run(customers: list[str]) -> None:
     measure("first job", lambda: spark.range(10).count())
     where = (spark, Database.from_settings(settings), settings, [parse_customer_id(one) for one in customers])
     when = {"orphaned_before": ORPHANED_BEFORE, "run_id": "bench"}
-    measure(WORKS[0], partial(find_orphans, *where, found_at=NOW, **when))
+    measure(WORKS[0], partial(find_orphans, *where, threshold=NOW - ORPHANED_BEFORE, found_at=NOW, **when))
     measure(WORKS[1], partial(collect_metrics, *where, collected_at=NOW, **when))
     spark.stop()
     print(json.dumps(phases))

@@ -52,6 +52,7 @@ def _find(driver: Driver, workload: Workload, customers: Sequence[CustomerId]) -
         workload.settings,
         customers,
         orphaned_before=ORPHANED_BEFORE,
+        threshold=NOW - ORPHANED_BEFORE,
         found_at=NOW,
         run_id=RUN_ID,
     )

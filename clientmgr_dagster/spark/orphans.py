@@ -33,16 +33,17 @@ def find_orphans(
     customers: Sequence[CustomerId],
     *,
     orphaned_before: datetime,
+    threshold: timedelta,
     found_at: datetime,
     run_id: str,
 ) -> None:
     """Put the tenants' orphans in `orphan_candidates`, in place of what was found before, and note the search.
 
+    `threshold` is only noted: what checks the candidates is not to trust what `orphaned_before` was reckoned to be.
     A tenant that can't be read keeps what it has and is recorded in `batch_failures`.
     """
     columns = ["application_code", "client_id", "orphaned_since", "silent_since"]
-    threshold_days = (found_at - orphaned_before) / timedelta(days=1)
-    recorded = {"searched_at": found_at.isoformat(), "threshold_days": threshold_days}
+    recorded = {"searched_at": found_at.isoformat(), "threshold_days": threshold / timedelta(days=1)}
     with shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
         devices = read_devices(spark, database, settings, customers, columns, snapshot=snapshot, failures_as_rows=True)
         write_results(

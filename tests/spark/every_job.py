@@ -37,7 +37,15 @@ def run_every_job(customers: Sequence[CustomerId], now: datetime) -> list[int]:
         database, settings = tenants.database, tenants.settings
         before = now - timedelta(days=30)
         spark.run(
-            context, find_orphans, database, settings, customers, orphaned_before=before, found_at=now, run_id=RUN
+            context,
+            find_orphans,
+            database,
+            settings,
+            customers,
+            orphaned_before=before,
+            threshold=now - before,
+            found_at=now,
+            run_id=RUN,
         )
         spark.run(
             context,

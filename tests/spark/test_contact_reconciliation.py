@@ -29,7 +29,7 @@ from clientmgr_dagster.defs.contact_deletion.reconciliation import (
     nothing_missed_for_two_nights,
 )
 from clientmgr_dagster.defs.contact_deletion.schedules import nightly_contact_deletion_reconciliation
-from clientmgr_dagster.partitions import partition_range
+from clientmgr_dagster.partitions import RETRIED, partition_range
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.spark import contact_deletion_reconciliation as search
 from clientmgr_dagster.spark.deleted_contacts import SCHEMA
@@ -386,7 +386,7 @@ def test_the_schedule_asks_for_ranges_and_needs_a_project(
             return requests_of(nightly_contact_deletion_reconciliation, context)
 
     ranges = [request.tags for request in requests("p") if isinstance(request, dg.RunRequest)]
-    assert ranges == [partition_range(["1", "500"]), partition_range(["501", "600"])]
+    assert ranges == [RETRIED | partition_range(["1", "500"]), RETRIED | partition_range(["501", "600"])]
     monkeypatch.delenv("BIGQUERY_PROJECT")
     assert [type(one) for one in requests("")] == [dg.SkipReason]
 

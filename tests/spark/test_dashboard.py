@@ -11,7 +11,7 @@ from clientmgr.base.settings import Settings
 from clientmgr_dagster.defs.tenant_metrics import checks
 from clientmgr_dagster.defs.tenant_metrics.assets import tenant_metrics
 from clientmgr_dagster.defs.tenant_metrics.schedules import nightly_dashboard
-from clientmgr_dagster.partitions import partition_range
+from clientmgr_dagster.partitions import RANGE_END, RANGE_START, partition_range
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
 from tests.spark.calling import passes, requests_of
@@ -144,13 +144,13 @@ def test_the_schedule_asks_for_chunks_and_for_one_run_where_dynamodb_is_compared
 ) -> None:
     kept_instance.add_dynamic_partitions("tenants", [str(number) for number in range(1, 1202)])
 
-    def ranges() -> list[tuple[str, ...]]:
+    def ranges() -> list[tuple[str, str]]:
         moment = datetime(2026, 11, 16, 4, 15, tzinfo=UTC)
         with dg.build_schedule_context(
             instance=kept_instance, scheduled_execution_time=moment, resources={"tenants": TenantsResource()}
         ) as context:
             requests = requests_of(nightly_dashboard, context)
-        return [tuple(one.tags.values()) for one in requests if isinstance(one, dg.RunRequest)]
+        return [(one.tags[RANGE_START], one.tags[RANGE_END]) for one in requests if isinstance(one, dg.RunRequest)]
 
     assert ranges() == [("1", "500"), ("501", "1000"), ("1001", "1201")]
     monkeypatch.setenv("SYNC_VALIDATION", "on")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,7 +70,12 @@ def test_a_call_and_its_result_come_through_as_they_were() -> None:
 
 def test_an_order_that_services_may_show_holds_no_secret() -> None:
     settings = some_settings(spark_conf={"spark.ssl.keyPassword": "Zf9-conf"})
-    order = order_for(find_orphans, settings, ([ORDINARY],), {"orphaned_before": NOW, "found_at": NOW, "run_id": "r"})
+    order = order_for(
+        find_orphans,
+        settings,
+        ([ORDINARY],),
+        {"orphaned_before": NOW, "threshold": timedelta(days=30), "found_at": NOW, "run_id": "r"},
+    )
 
     assert "Zf9-" not in repr(order)
     assert TEST_KEY not in repr(order)

@@ -128,6 +128,7 @@ def _find(
             tenants.settings,
             searched,
             orphaned_before=policy.orphaned_before(found_at),
+            threshold=policy.threshold,
             found_at=found_at,
             run_id=context.run.run_id,
         )
