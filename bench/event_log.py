@@ -30,6 +30,7 @@ from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
 from bench.harness.servers import BenchPostgres, bench_postgres
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.local.processes.dagster_home import write_dagster_home
 from clientmgr.local.processes.programs import config_file
 from clientmgr_dagster import materialisations
 from clientmgr_dagster.chunks import requests_for_all
@@ -246,7 +247,7 @@ def _instance(server: BenchPostgres, database: str, variant: Variant) -> Iterato
         before, renewed_after = dict(os.environ), materialisations.RENEWED_AFTER
         os.environ.update(changed)
         materialisations.RENEWED_AFTER = timedelta(0)  # type: ignore[misc]
-        Path(folder, "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
+        write_dagster_home(Path(folder), config_file("dagster.yaml"))
         try:
             with dg.DagsterInstance.from_config(folder) as instance:
                 yield instance

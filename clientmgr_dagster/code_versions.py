@@ -1,7 +1,8 @@
 """Code versions of assets: a digest of the code and the SQL that compute them. Nobody has to count one up.
 
 What counts is the module where the asset is defined and all that it imports of ours, with the SQL files they name.
-Left out is what only connects: settings, connections, the message transport, and Dagster's shell around the work.
+Left out is what only connects: settings, connections, the message transport, Spark's session, and Dagster's shell
+around the work.
 Otherwise every asset would look outdated after any change.
 """
 
@@ -15,7 +16,13 @@ from typing import Final
 
 from clientmgr.base import sqlfiles
 
-_ONLY_CONNECT: Final = ("clientmgr.base", "clientmgr.broker", "clientmgr.contracts", "streaming.runtime")
+_ONLY_CONNECT: Final = (
+    "clientmgr.base",
+    "clientmgr.broker",
+    "clientmgr.contracts",
+    "clientmgr_dagster.spark.session",
+    "streaming.runtime",
+)
 _SHELL: Final = re.compile(r"clientmgr_dagster\.\w+")
 """The modules beside `defs/` and `spark/`."""
 _OURS: Final = ("clientmgr", "clientmgr_dagster", "streaming")

@@ -11,8 +11,7 @@ import pytest
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
-from clientmgr.local.processes.programs import config_file, dagster_environment
-from clientmgr.operations.dagster_addresses import dagster_database_url
+from clientmgr.local.processes.programs import dagster_environment
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.failing import fail_if_tenants_failed
@@ -66,11 +65,8 @@ def stored(
     for name, value in dagster_environment(entry, data, {}).items():
         if name.startswith("DAGSTER_"):
             monkeypatch.setenv(name, value)
-    monkeypatch.setenv("DAGSTER_POSTGRES_URL", dagster_database_url(settings))
-    (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "dagster.yaml").write_text(config_file("dagster.yaml").read_text())
     manager.activate([1, 2, 3], actor="test")
-    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+    with dg.DagsterInstance.get() as instance:
         instance.add_dynamic_partitions("tenants", ["1", "2", "3"])
         yield instance
 

@@ -26,7 +26,7 @@ from dagster_graphql.schema import create_schema
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
-from clientmgr.local.processes.programs import config_file, dagster_environment
+from clientmgr.local.processes.programs import dagster_environment
 from clientmgr_dagster.runs.worker import noted_worker
 from tests.waiting import eventually
 
@@ -60,11 +60,12 @@ class Yard:
         self.database = database
         self._socket = str(folder / "code.sock")
         self._environment = dagster_environment(daemons.DAGSTER[0], settings, {**os.environ, **settings.environment()})
-        config = config_file("dagster.yaml").read_text()
+        file = Path(self._environment["DAGSTER_HOME"]) / "dagster.yaml"
+        config = file.read_text()
         for ours, quick in QUICK.items():
             assert ours in config
             config = config.replace(ours, quick)
-        (Path(self._environment["DAGSTER_HOME"]) / "dagster.yaml").write_text(config)
+        file.write_text(config)
         self._code_server: subprocess.Popen[bytes] | None = None
         self._coordinator = QueuedRunCoordinatorDaemon(interval_seconds=1)
         self.instance: dg.DagsterInstance
