@@ -230,7 +230,10 @@ def shown_to_others(processes: list[psutil.Process], settings: Settings) -> Mapp
     assert secrets.keys() >= {"DATABASE_READER_URL", "DATABASE_DDL_URL", "AUDIT_HASH_KEY"}
     found = {}
     for process in running(processes):
-        text = "\0".join((*process.cmdline(), *process.environ().values()))
+        try:
+            text = "\0".join((*process.cmdline(), *process.environ().values()))
+        except psutil.NoSuchProcess:  # ended meanwhile, and perhaps still in the process table
+            continue
         if names := [name for name, value in secrets.items() if value in text]:
             found[process.name()] = names
     return found
