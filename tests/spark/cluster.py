@@ -68,6 +68,10 @@ class Cluster:
         eventually(lambda: "Spark Connect server started at" in log.read_text(), "a Connect server", within_s=90)
         return f"sc://{LOOPBACK}:{port}"
 
+    def stop_connect_server(self) -> None:
+        """An application holds its executors for as long as it runs: the next one would wait for them for ever."""
+        self._processes.pop().stop()
+
     def logs(self) -> list[Path]:
         """Of the master, the workers and all executors."""
         return [file for file in self._folder.rglob("*") if file.is_file() and file.suffix != ".jar"]

@@ -29,12 +29,12 @@ EVERYBODY = (ORDINARY, HUGE, EMPTY, BROKEN)
 NOW = datetime(2026, 11, 1, 3, 15, tzinfo=UTC)
 TABLES = {
     "orphan_candidates": "*",
-    "dashboard_tenant_metrics": "*",
+    "dashboard_tenant_metrics": "customer_id, collected_at, run_id, to_jsonb(dashboard_tenant_metrics) - 'table_bytes'",
     "deleted_contacts": "customer_id, contact_id, deleted_at, contact_hash",
     "unerased_contacts": "*",
     "batch_failures": "run_id, step, customer_id, error",
 }
-"""Result tables, and what of them can be compared: not when a page was stored."""
+"""Result tables, and what of them can be compared: not when a page was stored, nor what autovacuum adds to a table."""
 ORPHANS = """
 SELECT {customer}, application_code, client_id, greatest(orphaned_since, last_seen_at) FROM "tenant_{customer}".devices
 WHERE contact_id IS NULL AND greatest(orphaned_since, last_seen_at) < %s::timestamptz - interval '30 days' ORDER BY 2, 3
@@ -102,7 +102,7 @@ def in_a_process_of_its_own(settings: Settings) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=550,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -135,6 +135,7 @@ def test_in_process_every_job_finds_what_plain_sql_finds(
     }
 
 
+@pytest.mark.timeout(1500)  # by Pipes every job starts an application of its own
 @pytest.mark.parametrize("way", ["as its driver", "through Spark Connect", "by Pipes"])
 def test_a_cluster_of_two_workers_gives_the_same_results(
     way: str, cluster: Cluster, stores: Settings, tenants: Tenants, monkeypatch: pytest.MonkeyPatch
@@ -153,8 +154,12 @@ def test_a_cluster_of_two_workers_gives_the_same_results(
         where = {"spark_connect_url": cluster.start_connect_server()}
 
     in_a_process_of_its_own(stores.model_copy(update=where))
+    if way == "through Spark Connect":
+        cluster.stop_connect_server()
 
-    assert results(tenants) == expected
+    found = results(tenants)
+    for table in TABLES:
+        assert found[table] == expected[table]
     if way == "by Pipes":
         assert_no_secret_is_shown(cluster, stores)
 
