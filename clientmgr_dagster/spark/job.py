@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -28,6 +29,8 @@ from clientmgr_dagster.spark.config import session_config
 SECRETS: Final = "JOB_SECRETS"
 LOCK: Final = "JOB_LOCK"
 """Names a file that our run holds locked for as long as it lives. Only where both are on one machine."""
+GRACE_S: Final = 20.0
+"""For the driver to say goodbye to its executors. A master that hears nothing notices by itself, later."""
 
 
 def main() -> int:
@@ -76,6 +79,9 @@ def end_with_whoever_holds(lock: str) -> None:
         with Path(lock).open() as file:
             fcntl.flock(file, fcntl.LOCK_SH)
         os.killpg(0, signal.SIGTERM)
+        # Where that does not end all of them, us among them.
+        time.sleep(GRACE_S)
+        os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=wait, name="end with the run", daemon=True).start()
 

@@ -24,10 +24,8 @@ from clientmgr.base.java import spark_environment
 from clientmgr.base.private_files import write_private
 from clientmgr.base.settings import Settings
 from clientmgr_dagster.spark.batch_jobs import BatchJob
-from clientmgr_dagster.spark.job import LOCK, SECRETS
+from clientmgr_dagster.spark.job import GRACE_S, LOCK, SECRETS
 
-GRACE_S: Final = 20.0
-"""For the driver to say goodbye to its executors. A master that hears nothing notices by itself, later."""
 _SCRIPT: Final = "from clientmgr_dagster.spark.job import main\n\nraise SystemExit(main())\n"
 _KEPT: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "TZ", "TMPDIR", "KUBECONFIG", "SSL_CERT_FILE")
 _KEPT_PREFIXES: Final = ("LC_", "SPARK_", "HADOOP_", "YARN_", "KUBERNETES_SERVICE_", "KRB5")
