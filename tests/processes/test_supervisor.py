@@ -172,10 +172,11 @@ def test_restarting_leaves_nothing_open() -> None:
     run_once()
     program.stop()
     before = psutil.Process().num_fds()
-    for _ in range(3):
+    for _ in range(10):
         run_once()
     program.stop()
-    assert psutil.Process().num_fds() == before
+    # What other threads of the process open meanwhile counts too. A restart that leaves something open leaves ten.
+    assert psutil.Process().num_fds() < before + 10
 
 
 def test_programs_start_in_order_and_stop_in_the_opposite_one(logged: Records) -> None:
