@@ -19,8 +19,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import FrameType
 from typing import Final
 
 from clientmgr_dagster.forks import ONE_THREAD
@@ -47,6 +49,8 @@ COMMAND: Final = """#!/bin/sh
 exec {python} -IS {script} {python} {socket} "$@"
 """
 LONGEST_REQUEST: Final = 1_000_000
+IDLE_S: Final = 120.0
+"""Longer than Spark keeps a worker that has nothing to do, which is a minute."""
 
 
 @contextlib.contextmanager
@@ -119,12 +123,38 @@ def _become_daemon(connection: socket.socket) -> None:
 
             from pyspark.daemon import manager
 
+            _end_when_idle()
             manager()
             code = 0
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 1
     finally:
         os._exit(code)
+
+
+def _end_when_idle() -> None:
+    """Spark ends its daemons with its JVM. On a server with a session a run they would grow more and more.
+
+    One that comes to be needed again is started again, by Spark itself. By a timer, as we are to have no second thread;
+    the workers that are forked from here have none.
+    """
+    forked_at = time.monotonic()
+
+    def note_fork() -> None:
+        nonlocal forked_at
+        forked_at = time.monotonic()
+
+    def look(_number: int, _frame: FrameType | None) -> None:
+        if time.monotonic() - forked_at < IDLE_S:
+            return
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:  # there are no workers
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    os.register_at_fork(after_in_parent=note_fork)
+    signal.signal(signal.SIGALRM, look)
+    signal.setitimer(signal.ITIMER_REAL, IDLE_S, IDLE_S / 4)
 
 
 if __name__ == "__main__":
