@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 
 from clientmgr.base.settings import Settings, load_settings
@@ -53,6 +54,11 @@ with dg.DagsterInstance.ephemeral() as instance:
 """
 
 
+def _listening() -> set[int]:
+    connections = psutil.Process().net_connections(kind="tcp")
+    return {one.laddr.port for one in connections if one.status == psutil.CONN_LISTEN}
+
+
 class Shared:
     """The activator in a thread, and runs as processes."""
 
@@ -79,6 +85,8 @@ class Shared:
 
     def __enter__(self) -> "Shared":
         self._thread.start()
+        # Looked up, not tried: whoever connects has the server started.
+        eventually(lambda: self.port in _listening(), "the activator listens")
         return self
 
     def __exit__(self, *_: object) -> None:
