@@ -1,7 +1,10 @@
 """A scan of DynamoDB takes its share of the table's capacity and no more, and slows down where it is throttled."""
 
+import itertools
+import json
 import time
 import uuid
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -118,18 +121,36 @@ def scanned(reader: DynamoDbReader) -> int:
     return sum(row["items"] or 0 for row in rows)
 
 
+class Recording(MoodyDynamoDb):
+    """Notes when each page of a segment was asked for, and what the page took."""
+
+    def __init__(self, server: DynamoDbStandIn) -> None:
+        # moto is what the class is made for; it passes on to any server that has a URL.
+        super().__init__(server)  # type: ignore[arg-type]
+        self.pages: dict[int, list[tuple[float, dict[str, Any]]]] = defaultdict(list)
+
+    def answer(self, body: bytes, headers: dict[str, str]) -> tuple[int, bytes]:
+        asked_at = time.monotonic()
+        status, answer = super().answer(body, headers)
+        if (segment := json.loads(body).get("Segment")) is not None:
+            self.pages[segment].append((asked_at, json.loads(answer)))
+        return status, answer
+
+
 def test_a_real_scan_keeps_to_its_share(dynamodb_stand_in: DynamoDbStandIn, table: str) -> None:
-    access = DynamoDbAccess(table, dynamodb_stand_in.url)
-    reader = DynamoDbReader(access, DeviceScan((ORDINARY,), 2, 5, share=0.25), COLUMNS)
-    assert [segment.units for segment in reader.partitions()] == [25.0, 25.0]
-    started = time.monotonic()
-    assert scanned(reader) == 150
-    # It takes 0.5 units an item; what is taken last is not waited for.
-    assert time.monotonic() - started > 150 * 0.5 / 25.0 - 2 * 1.1
+    server = Recording(dynamodb_stand_in)
+    with server.serving() as url:
+        reader = DynamoDbReader(DynamoDbAccess(table, url), DeviceScan((ORDINARY,), 2, 5, share=0.25), COLUMNS)
+        assert [segment.units for segment in reader.partitions()] == [25.0, 25.0]
+        assert scanned(reader) == 150
+    # How the server shares the items out to segments is its own; one of them has more than a first page.
+    followed = [pair for pages in server.pages.values() for pair in itertools.pairwise(pages)]
+    assert followed
+    for (asked_at, page), (asked_again_at, _) in followed:
+        assert asked_again_at - asked_at >= page["ConsumedCapacity"]["CapacityUnits"] / 25.0
 
 
 def test_a_throttled_scan_reads_every_item(dynamodb_stand_in: DynamoDbStandIn, table: str) -> None:
-    # moto is what the class is made for; it passes on to any server that has a URL.
     server = Throttling(dynamodb_stand_in)  # type: ignore[arg-type]
     with server.serving() as url:
         scan = DeviceScan((ORDINARY,), 2, 5, units=5000.0)
