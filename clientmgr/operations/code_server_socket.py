@@ -2,7 +2,9 @@
 
 import hashlib
 import os
+import socket
 import tempfile
+import time
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +15,8 @@ from clientmgr.base.settings import Settings
 NAME: Final = "code-server.sock"
 LONGEST_PATH: Final = 107
 """Of a Unix socket, in bytes: the kernel's limit."""
+LONGEST_START_S: Final = 60.0
+LOOK_EVERY_S: Final = 0.1
 
 
 def code_server_socket(settings: Settings) -> Path:
@@ -28,3 +32,25 @@ def code_server_socket(settings: Settings) -> Path:
         folder = Path(tempfile.gettempdir()) / f"clientmgr-{os.geteuid()}-{digest}"
     ensure_private_folder(folder)
     return folder / NAME
+
+
+def wait_until_code_server_listens(path: Path, *, longest_s: float = LONGEST_START_S) -> bool:
+    """Give a code server that starts along with us the time to load its definitions. False: it does not listen yet.
+
+    Dagster's daemon and webserver come up without one and find it later, but not without a page of traceback each.
+    """
+    give_up_at = time.monotonic() + longest_s
+    while not _listens(path):
+        if time.monotonic() >= give_up_at:
+            return False
+        time.sleep(LOOK_EVERY_S)
+    return True
+
+
+def _listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as caller:
+        try:
+            caller.connect(str(path))
+        except OSError:
+            return False
+    return True

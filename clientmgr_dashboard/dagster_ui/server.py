@@ -14,6 +14,7 @@ from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.database import Database
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.settings import Settings
+from clientmgr.operations.code_server_socket import wait_until_code_server_listens
 from clientmgr_dashboard.access.attempts import FailureReport
 from clientmgr_dashboard.access.authentication import Authenticator
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
@@ -31,6 +32,8 @@ def run_dagster_ui(settings: Settings, workspace_file: Path) -> int:
     ensure_dagster_is_not_open_to_others(settings)
     level = configure_logs(settings)
     _warn_of_different_names(settings)
+    if settings.dagster_code_server_socket:
+        wait_until_code_server_listens(Path(settings.dagster_code_server_socket))
     with (
         DagsterInstance.get() as instance,
         Workspace(

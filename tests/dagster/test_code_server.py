@@ -3,9 +3,11 @@
 import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +21,7 @@ from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 from dagster._grpc.client import DagsterGrpcClient
 from dagster_shared.cli import WorkspaceOpts
 
+from clientmgr.operations.code_server_socket import wait_until_code_server_listens
 from tests.process_table import listens_on, running, wait_until_gone, with_descendants
 from tests.waiting import eventually
 
@@ -169,3 +172,23 @@ def test_a_killed_server_s_runs_do_not_go_on_without_it(serve: Callable[[float],
 
     wait_until_gone(descendants)
     assert served.run(run_id).status == dg.DagsterRunStatus.FAILURE
+
+
+def test_who_needs_a_server_that_starts_along_with_it_begins_when_it_listens(tmp_path: Path) -> None:
+    path = tmp_path / "socket"
+    assert not wait_until_code_server_listens(path, longest_s=0), "there is none"
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        assert not wait_until_code_server_listens(path, longest_s=0), "its file is there, and nobody answers"
+        awaited = [sys.executable, "-m", "clientmgr_dagster.code_server.awaited", str(path)]
+        command = subprocess.Popen([*awaited, sys.executable, "-c", "raise SystemExit(7)"])
+        waiting = threading.Thread(target=wait_until_code_server_listens, args=(path,))
+        waiting.start()
+        assert waiting.is_alive()
+        assert command.poll() is None
+
+        server.listen()
+
+        waiting.join(60)
+        assert not waiting.is_alive()
+        assert command.wait(60) == 7, "it becomes the command"

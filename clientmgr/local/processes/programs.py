@@ -86,12 +86,12 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
     workspace = str(config_file("workspace.yaml"))
     # At its info level the daemon tells every five seconds that no sensor has news.
     level = "warning" if settings.log_level == "info" else settings.log_level
-    patience_s = settings.shutdown_timeout_s
+    patience_s, socket = settings.shutdown_timeout_s, str(code_server_socket(settings))
     return [
         Program(
             code_server.name,
             [
-                *(sys.executable, "-m", "clientmgr_dagster.code_server", str(code_server_socket(settings))),
+                *(sys.executable, "-m", "clientmgr_dagster.code_server", socket),
                 *("--log-level", level, "--patience", str(patience_s)),
             ],
             {**dagster_environment(code_server, settings, environment), **spark_environment(settings)},
@@ -101,16 +101,9 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
         Program(
             daemon.name,
             [
-                sys.executable,
-                "-m",
-                "dagster._daemon",
-                "run",
-                "-w",
-                workspace,
-                "--log-format",
-                "json",
-                "--log-level",
-                level,
+                *(sys.executable, "-m", "clientmgr_dagster.code_server.awaited", socket),
+                *(sys.executable, "-m", "dagster._daemon", "run", "-w", workspace),
+                *("--log-format", "json", "--log-level", level),
             ],
             dagster_environment(daemon, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,
