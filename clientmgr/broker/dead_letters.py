@@ -38,8 +38,6 @@ class Selection:
     until: datetime | None = None
     contains: str | None = None
     """Text in the message or in the error."""
-    search_payload: bool = True
-    """False: `contains` searches only the error. Whoever may not read secrets must not be able to guess them either."""
     ids: Sequence[int] | None = None
     state: State = State.OPEN
     newest_id: int | None = None

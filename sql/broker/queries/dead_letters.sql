@@ -16,7 +16,7 @@ WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
     AND (%(replayed)s::boolean IS NULL OR (d.replayed_at IS NOT NULL) = %(replayed)s)
     AND (
         %(contains)s::text IS NULL OR strpos(d.exception, %(contains)s) > 0
-        OR (%(search_payload)s AND position(convert_to(%(contains)s, 'UTF8') IN d.payload) > 0)
+        OR position(convert_to(%(contains)s, 'UTF8') IN d.payload) > 0
     )
 
 -- name: summaries
