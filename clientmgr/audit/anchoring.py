@@ -13,6 +13,7 @@ from typing import Any, Final
 from psycopg import Connection
 
 from clientmgr.audit.anchors import Anchor, AnchorForgedError, Head, departures, differs, head_of, opened, signed
+from clientmgr.audit.guards import believe_only_the_catalogue
 from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger, AuditRecord
 from clientmgr.audit.places.interface import (
     AnchoredMeanwhileError,
@@ -112,6 +113,7 @@ def _anchor(
     lasts = read_last_anchors(places, logger)
     with database.connect(Role.WRITER) as connection:
         connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        believe_only_the_catalogue(connection)
         rows = connection.execute(_QUERIES["heads"], {"customer_id": None}).fetchall()
         heads = {chain: head_of(seq, bytes(row_hash)) for chain, seq, row_hash in rows}
         announced = announced_places(connection)

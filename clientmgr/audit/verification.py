@@ -15,7 +15,7 @@ from psycopg.types.json import Jsonb
 
 from clientmgr.audit.anchoring import LastAnchor, PlaceState, announced_places, lost_anchors, read_last_anchors, rows_at
 from clientmgr.audit.anchors import departures
-from clientmgr.audit.guards import broken_guards, missing_tables
+from clientmgr.audit.guards import believe_only_the_catalogue, broken_guards, missing_tables
 from clientmgr.audit.log import PLATFORM, AuditLogger, AuditRecord, read_log
 from clientmgr.audit.places.interface import AnchorPlace
 from clientmgr.base.database import Database, Role
@@ -135,7 +135,8 @@ def verify(
     examined = examined or Examined()
     # All queries look at the same moment, or a row appended meanwhile would seem inserted.
     connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
-    if gone := missing_tables(connection):
+    believe_only_the_catalogue(connection)
+    if gone := missing_tables(connection, there_were_some=any(last.anchor for last in last_anchors)):
         yield from (Finding(PLATFORM, 0, problem, FindingKind.GUARD) for problem in gone)
         return
     for problem in broken_guards(connection):

@@ -88,6 +88,10 @@ CUT_OFF = (
     " WHERE h.customer_id = 7 AND a.customer_id = 7 AND a.seq = 2",
 )
 FUNCTION = "CREATE OR REPLACE FUNCTION clientmgr.{} RETURNS trigger LANGUAGE plpgsql {} AS $$ BEGIN RETURN {}; END $$"
+SWALLOWING = (
+    FUNCTION.format("swallow()", "", "NULL"),
+    "CREATE TRIGGER a_swallow BEFORE INSERT ON clientmgr.audit_log FOR EACH ROW EXECUTE FUNCTION clientmgr.swallow()",
+)
 
 MANIPULATIONS: dict[str, tuple[Callable[[Log], None], str]] = {
     "a row is changed": (
@@ -190,11 +194,7 @@ MANIPULATIONS: dict[str, tuple[Callable[[Log], None], str]] = {
         "child table that is not ours: more",
     ),
     "a trigger swallows new rows": (
-        changed(
-            FUNCTION.format("swallow()", "", "NULL"),
-            "CREATE TRIGGER a_swallow BEFORE INSERT ON clientmgr.audit_log"
-            " FOR EACH ROW EXECUTE FUNCTION clientmgr.swallow()",
-        ),
+        changed(*SWALLOWING),
         "a trigger that is not ours: a_swallow",
     ),
     "a rule swallows new rows": (
@@ -257,6 +257,29 @@ MANIPULATIONS: dict[str, tuple[Callable[[Log], None], str]] = {
     "a check refuses rows of one kind": (
         changed("ALTER TABLE clientmgr.audit_log ADD CONSTRAINT no CHECK (action <> 'contact.delete') NOT VALID"),
         "audit_log has a check that is not ours: no",
+    ),
+    "an index refuses rows of one kind": (
+        changed("CREATE UNIQUE INDEX no ON clientmgr.audit_log ((1)) WHERE action = 'contact.delete'"),
+        "audit_log has a refusing index that is not ours: no",
+    ),
+    "everybody may call the function that moves a chain's end": (
+        changed("GRANT EXECUTE ON FUNCTION clientmgr.append_to_audit_chain() TO PUBLIC"),
+        "PUBLIC may EXECUTE on append_to_audit_chain",
+    ),
+    "a view hides the trigger that swallows rows": (
+        changed(
+            *SWALLOWING,
+            "CREATE SCHEMA shadow",
+            "GRANT USAGE ON SCHEMA shadow TO PUBLIC",
+            "CREATE VIEW shadow.pg_trigger AS SELECT * FROM pg_catalog.pg_trigger WHERE tgname <> 'a_swallow'",
+            "GRANT SELECT ON shadow.pg_trigger TO PUBLIC",
+            "ALTER DATABASE {database} SET search_path = shadow, pg_catalog, public",
+        ),
+        "a trigger that is not ours: a_swallow",
+    ),
+    "the whole schema is dropped": (
+        changed("DROP SCHEMA clientmgr CASCADE"),
+        "the table clientmgr.audit_log is gone",
     ),
     "the anchors are edited": (anchors_edited, "not signed by us"),
     "the anchors are removed": (lambda log: log.file.unlink(), "are gone; the log says that there were some"),

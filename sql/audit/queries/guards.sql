@@ -31,6 +31,11 @@ SELECT 'check', f.conname::text, f.conrelid::regclass::text FROM pg_constraint A
 WHERE f.contype = 'c' AND f.conname <> 'audit_log_customer_id_check'
     AND f.conrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass [])
 UNION ALL
+-- An index can refuse rows: one that is unique, or that calls a function. A plain one only costs time.
+SELECT 'refusing index', i.indexrelid::regclass::text, i.indrelid::regclass::text FROM pg_index AS i
+WHERE i.indrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass []) AND NOT i.indisprimary
+    AND (i.indisunique OR i.indisexclusion OR i.indpred IS NOT NULL OR i.indexprs IS NOT NULL)
+UNION ALL
 SELECT 'generated column', a.attname::text, a.attrelid::regclass::text FROM pg_attribute AS a
 WHERE a.attrelid = ANY(ARRAY['clientmgr.audit_log', 'clientmgr.audit_heads']::regclass []) AND a.attgenerated <> '';
 
@@ -50,7 +55,8 @@ FROM pg_proc AS p
 WHERE n.nspname = 'clientmgr' AND p.proname IN ('lock_audit_chain', 'append_to_audit_chain', 'refuse_audit_change');
 
 -- name: grants
--- Rights of anybody but the owner, on whole tables, on columns, and on the function that moves a chain's end.
+-- Rights of anybody but the owner, on whole tables, on columns, and on the functions: whoever may call one that moves a
+-- chain's end can attach it to a table of their own.
 SELECT g.object, CASE WHEN g.grantee = 0 THEN 'PUBLIC' ELSE pg_get_userbyid(g.grantee)::text END, g.privilege_type
 FROM (
     SELECT c.oid::regclass::text AS object, c.relowner AS owner, a.grantee, a.privilege_type
@@ -65,7 +71,8 @@ FROM (
     FROM pg_proc AS p, aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) AS a
     WHERE p.oid = ANY(ARRAY(
         SELECT f.oid FROM pg_proc AS f JOIN pg_namespace AS n ON n.oid = f.pronamespace
-        WHERE n.nspname = 'clientmgr' AND f.proname = 'lock_audit_chain'
+        WHERE n.nspname = 'clientmgr'
+            AND f.proname IN ('lock_audit_chain', 'append_to_audit_chain', 'refuse_audit_change')
     ))
 ) AS g
 WHERE g.grantee <> g.owner;
