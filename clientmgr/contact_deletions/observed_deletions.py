@@ -15,6 +15,7 @@ from clientmgr.base.arrays import bigint_array
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.deletions import CONTACT_DELETED, ORPHANS_DELETED
+from clientmgr.tenants import account_deletion
 
 _QUERIES = named_queries("contact_deletions/queries/observed_deletions.sql")
 
@@ -39,7 +40,11 @@ class DeletionsSince:
 
 def unobserved(connection: Connection[Any], *, most: int) -> list[DeletionsSince]:
     """Customers whose chain is longer than when last looked at, at most so many of them."""
-    actions = {"contact_action": CONTACT_DELETED, "actions": [CONTACT_DELETED, ORPHANS_DELETED]}
+    actions = {
+        "contact_action": CONTACT_DELETED,
+        "account_action": account_deletion.ACTION,
+        "actions": [CONTACT_DELETED, ORPHANS_DELETED],
+    }
     with connection.cursor(row_factory=class_row(DeletionsSince)) as cursor:
         return cursor.execute(_QUERIES["unobserved"], {"most": most, **actions}).fetchall()
 

@@ -82,7 +82,9 @@ class RunLock:
             if self._connection is None:
                 self._connection = self._connect("run_worker")
                 self._connection.execute(KEEPALIVE)
-                self._connection.execute(HOLD, self._key)
+                if self._connection.execute(HOLD, self._key).fetchone() == (False,):
+                    # The server has not noticed yet that our last connection is lost: again at the next look.
+                    self.release()
             else:
                 self._connection.execute("SELECT")
         except psycopg.Error:

@@ -201,6 +201,15 @@ def test_only_tenants_of_whom_something_was_deleted_get_events_and_each_deletion
     assert rig.tick(deletion_lineage_sensor)
     assert [key for key, _ in events("daemons/contact_deletion")] == ["1", "4", "1", "1"]
 
+    # A customer who comes back does not bring the deletions of its earlier account along.
+    manager.delete(4, actor="test")
+    manager.activate([4], actor="test")
+    rig.tick(deletion_lineage_sensor)
+    assert [key for key, _ in events("devices")].count("4") == 1
+    append(deleted(4, CONTACT_DELETED, 7))
+    assert rig.tick(deletion_lineage_sensor)
+    assert [seen["devices_deleted"].value for key, seen in events("devices") if key == "4"] == [1, 7]
+
 
 def test_however_much_is_deleted_a_day_has_so_many_events() -> None:
     allowance, written = Allowance(MOST_EVENTS, at=0), 0.0

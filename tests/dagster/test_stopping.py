@@ -241,6 +241,19 @@ def test_a_run_on_another_machine_lives_as_long_as_it_holds_its_lock(yard: Yard,
     eventually(lambda: health(launcher, elsewhere) is WorkerStatus.FAILED, "the server has closed the connection")
 
 
+def test_a_lock_that_a_lost_connection_still_holds_is_taken_when_that_is_gone(yard: Yard) -> None:
+    lost, lock = RunLock(yard.instance, "one"), RunLock(yard.instance, "one")
+    lost.keep()
+    lock.keep()
+    lost.release()
+    eventually(lambda: not lock.is_held(), "the server has closed the connection")
+
+    lock.keep()
+
+    assert lock.is_held()
+    lock.release()
+
+
 def test_of_a_run_that_noted_no_process_nothing_is_concluded_without_its_code_server(
     launcher: WatchedRunLauncher,
 ) -> None:

@@ -16,7 +16,7 @@ from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.defs.orphans.assets import OrphanConfig, orphans
-from clientmgr_dagster.defs.orphans.checks import find_young
+from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young
 from clientmgr_dagster.defs.orphans.schedules import nightly_orphan_deletion
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
 from clientmgr_dagster.partitions import partition_range
@@ -177,6 +177,18 @@ def test_a_search_that_finds_devices_too_young_fails_its_check_and_deletes_nothi
     assert not check.passed
     assert tenants.query('SELECT count(*) FROM "tenant_11".devices') == [(200,)]
     assert materialized(instance, "orphan_deletions") == set()
+
+
+def test_the_check_runs_by_itself_too(tenants: Tenants, instance: dg.DagsterInstance, settings: Settings) -> None:
+    tenants.activate(ORDINARY)
+    result = dg.materialize(
+        [orphans],
+        instance=instance,
+        selection=dg.AssetSelection.checks(NO_YOUNG_CANDIDATES.key),
+        resources={"tenants": TenantsResource(), "spark": SparkResource()},
+    )
+    (check,) = result.get_asset_check_evaluations()
+    assert check.passed
 
 
 @pytest.mark.parametrize("leaving", [ORDINARY, EMPTY], ids=["the first", "the last"])

@@ -122,5 +122,8 @@ def _config(settings: Settings, port: int) -> dict[str, str]:
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "100",
         "spark.connect.session.manager.defaultSessionTimeout": "10m",
+        # What a killed run was at. By default it would go on for minutes and could write over what the next run finds.
+        "spark.connect.execute.manager.detachedTimeout": "30s",
+        "spark.connect.execute.manager.maintenanceInterval": "10s",
         **settings.spark_conf,
     }

@@ -91,9 +91,10 @@ def orphans(
     context: dg.AssetExecutionContext, config: OrphanConfig, tenants: TenantsResource, spark: SparkResource
 ) -> Iterator[dg.AssetCheckResult]:
     """Find, then delete. Only tenants that succeeded are materialised. If any failed, the run fails and says why."""
-    customers = active_customers_of(context, tenants)
-    policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
     selected = {key.to_user_string() for key in context.selected_asset_keys}
+    # The check alone is about all tenants, and its run has no partitions.
+    customers = active_customers_of(context, tenants) if selected else []
+    policy = config.policy(OrphanPolicy.from_settings(tenants.settings))
     unsearched: dict[CustomerId, str] = {}
     if CANDIDATES in selected:
         unsearched = _find(context, tenants, spark, customers, policy)

@@ -4,11 +4,23 @@
 -- Whoever waits longest comes first. The chains' ends are a row a customer, so a look without news costs one small join;
 -- then the log is read by its key, from the last look on.
 WITH changed AS (
-    SELECT h.customer_id, coalesce(o.audit_seq, 0) AS seen_seq, h.seq AS head_seq, h.hash AS head_hash
+    SELECT h.customer_id, seen.seq AS seen_seq, h.seq AS head_seq, h.hash AS head_hash
     FROM clientmgr.audit_heads AS h
     JOIN clientmgr.tenants AS t ON t.customer_id = h.customer_id AND t.status = 'active'
     LEFT JOIN clientmgr.observed_deletions AS o ON o.customer_id = h.customer_id
-    WHERE h.seq > coalesce(o.audit_seq, 0)
+    CROSS JOIN LATERAL (
+        -- Of a customer who came back nothing is noted, and its chain goes on: what was deleted of its earlier account is
+        -- no news.
+        SELECT coalesce(
+            o.audit_seq,
+            (
+                SELECT max(a.seq) FROM clientmgr.audit_log AS a
+                WHERE a.customer_id = h.customer_id AND a.action = %(account_action)s AND a.outcome = 'completed'
+            ),
+            0
+        ) AS seq
+    ) AS seen
+    WHERE h.seq > seen.seq
     ORDER BY o.observed_at NULLS FIRST, h.customer_id
     LIMIT %(most)s
 )
