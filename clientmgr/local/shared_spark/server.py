@@ -122,8 +122,10 @@ def _config(settings: Settings, port: int) -> dict[str, str]:
         "spark.ui.retainedStages": "200",
         "spark.sql.ui.retainedExecutions": "100",
         "spark.connect.session.manager.defaultSessionTimeout": "10m",
-        # What a killed run was at. By default it would go on for minutes and could write over what the next run finds.
-        "spark.connect.execute.manager.detachedTimeout": "30s",
-        "spark.connect.execute.manager.maintenanceInterval": "10s",
+        # How long what a killed run was at goes on: until its stream would have been renewed, and then until nobody has
+        # come for it. By default that takes 7 minutes, in which it could write over what the next run finds.
+        "spark.connect.execute.reattachable.senderMaxStreamDuration": "20s",
+        "spark.connect.execute.manager.detachedTimeout": "20s",
+        "spark.connect.execute.manager.maintenanceInterval": "5s",
         **settings.spark_conf,
     }
