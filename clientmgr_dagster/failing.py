@@ -4,7 +4,7 @@ A run names the tenants that failed. That no step is tried again after an interr
 (`policies.RetryUnlessInterrupted`).
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import dagster as dg
@@ -32,6 +32,23 @@ def stoppable(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> Iter
     except StoppedError as stop:
         context.log.warning(str(stop))
         raise DagsterExecutionInterruptedError(str(stop)) from stop
+
+
+@contextmanager
+def reporting_even_if_it_fails(context: dg.AssetExecutionContext, report: Callable[[], None]) -> Iterator[None]:
+    """For work that is done in parts: what was done is reported, also when an error or an interrupt ends the rest.
+
+    A report that fails does not take the place of what ended the work: an interrupt would no longer be final.
+    """
+    try:
+        yield
+    except BaseException:
+        try:
+            report()
+        except Exception as error:  # noqa: BLE001  # Dagster's storage may be what ended the work
+            context.log.warning(f"what was done is not reported: {type(error).__name__}")
+        raise
+    report()
 
 
 @contextmanager

@@ -91,9 +91,7 @@ class OrphanDeletion:
 
             def work(customer_id: CustomerId) -> OrphanResult:
                 result = self._one_tenant(pool, customer_id)
-                # On another connection: the one before may be what failed.
-                with pool.connection() as connection:
-                    self._record(connection, result)
+                self._record(pool, result)
                 return result
 
             results = []
@@ -124,6 +122,10 @@ class OrphanDeletion:
                     log.warning("orphans not deleted", customer_id=customer_id, attempts=attempt, error=total.error)
                     return total
                 self._interrupted.wait(self._policy.retry_pause_s * attempt)
+            except Exception as error:
+                # Not of this tenant alone, as when nobody can tell whether the run is still wanted: the run ends.
+                self._record(pool, _added(total, progress, Outcome.FAILED, attempt, _in_a_line(error)))
+                raise
             else:
                 return _added(total, progress, outcome, attempt, None)
         return total
@@ -201,24 +203,26 @@ class OrphanDeletion:
         details: dict[str, str | int] = {"run_id": self._run_id, "deleted_before": result.deleted, "left": left}
         return AuditEntry(result.customer_id, self._actor, ORPHANS_DELETED, "stopped", rows_affected=0, details=details)
 
-    def _record(self, connection: Connection[Any], result: OrphanResult) -> None:
-        if result.outcome is Outcome.STOPPED and result.candidates:
-            self._audit.append(connection, [self._stop_entry(result)])
-        connection.execute(
-            _QUERIES["record_result"],
-            {
-                "run_id": self._run_id,
-                "customer_id": result.customer_id,
-                "outcome": result.outcome,
-                "devices": result.devices,
-                "candidates": result.candidates,
-                # What a dry run would have deleted was not deleted.
-                "deleted": 0 if result.outcome is Outcome.DRY_RUN else result.deleted,
-                "spared": result.spared,
-                "attempts": result.attempts,
-                "error": result.error,
-            },
-        )
+    def _record(self, pool: ConnectionPool[Connection[Any]], result: OrphanResult) -> None:
+        # On another connection: the one before may be what failed.
+        with pool.connection() as connection:
+            if result.outcome is Outcome.STOPPED and result.candidates:
+                self._audit.append(connection, [self._stop_entry(result)])
+            connection.execute(
+                _QUERIES["record_result"],
+                {
+                    "run_id": self._run_id,
+                    "customer_id": result.customer_id,
+                    "outcome": result.outcome,
+                    "devices": result.devices,
+                    "candidates": result.candidates,
+                    # What a dry run would have deleted was not deleted.
+                    "deleted": 0 if result.outcome is Outcome.DRY_RUN else result.deleted,
+                    "spared": result.spared,
+                    "attempts": result.attempts,
+                    "error": result.error,
+                },
+            )
 
     def _configure(self, connection: Connection[Any]) -> None:
         connection.execute(f"SET lock_timeout = {self._lock_timeout_ms:d}")
@@ -232,6 +236,17 @@ class _Progress:
     deleted: int = 0
     spared: int = 0
     devices: int | None = None
+
+
+def results_of_run(connection: Connection[Any], run_id: str) -> list[OrphanResult]:
+    """What the run has done so far, by all its attempts together. Of a dry run, what it would have deleted."""
+    results = [
+        OrphanResult(CustomerId(customer_id), Outcome(outcome), *numbers)
+        for customer_id, outcome, *numbers in connection.execute(_QUERIES["results_of_run"], {"run_id": run_id})
+    ]
+    return [
+        replace(one, deleted=one.candidates - one.spared) if one.outcome is Outcome.DRY_RUN else one for one in results
+    ]
 
 
 def record_searches(

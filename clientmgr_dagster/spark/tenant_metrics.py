@@ -4,6 +4,7 @@ What meets another store (DynamoDB) is joined here; the rest comes as one row a 
 """
 
 from collections.abc import Collection, Sequence
+from contextlib import nullcontext
 from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
@@ -16,6 +17,7 @@ from clientmgr_dagster.spark import sync
 from clientmgr_dagster.spark.devices import reading_conninfo
 from clientmgr_dagster.spark.partial_counts import one_row_each
 from clientmgr_dagster.spark.results_writer import ResultWrite, write_results
+from clientmgr_dagster.spark.scan_turns import turn_to_scan
 from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, shared_snapshot
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
@@ -88,12 +90,11 @@ def collect_metrics(
 
     `without_orphans` are tenants that have none, whatever their devices are like.
     """
-    with shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
-        compared = (
-            sync.sync_results(spark, database, settings, tuple(customers), snapshot=snapshot)
-            if sync.is_wanted(settings)
-            else None
-        )
+    wanted = sync.is_wanted(settings)
+    # The turn first: who waits for it must not hold a snapshot.
+    turn = turn_to_scan(database, settings.dynamodb_devices_table) if wanted else nullcontext()
+    with turn, shared_snapshot(reading_conninfo(database, settings), settings, customers) as snapshot:
+        compared = sync.sync_results(spark, database, settings, tuple(customers), snapshot=snapshot) if wanted else None
 
         def count(group: Sequence[CustomerId], before: datetime | None) -> DataFrame:
             return tenant_counts(

@@ -27,7 +27,7 @@ from clientmgr_dagster.defs.contact_deletion.checks import (
     find_ahead,
     nothing_from_the_future,
 )
-from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
+from clientmgr_dagster.failing import fail_if_tenants_failed, reporting_even_if_it_fails, stoppable
 from clientmgr_dagster.metadata import log_partitions, log_summary
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import BigQueryClients, TenantsResource
@@ -120,26 +120,33 @@ def _fetch(
 def _publish(context: dg.AssetExecutionContext, tenants: TenantsResource, customers: Sequence[CustomerId]) -> None:
     """Publish what was found and is not yet published. A second run publishes nothing."""
 
-    def log_progress(progress: Published) -> None:
+    published: dict[CustomerId, int] = {}
+
+    def note(progress: Published) -> None:
+        published[progress.customer_id] = progress.messages
         context.log.info(f"customer {progress.customer_id}: {progress.messages} deletions published")
 
-    async def publish(still_wanted: StillWanted) -> dict[CustomerId, int]:
+    async def publish(still_wanted: StillWanted) -> None:
         async with open_broker(tenants.settings, tenants.database) as broker:
             overlap = timedelta(hours=tenants.settings.contact_deletion_overlap_hours)
-            return await publish_deletions(
+            await publish_deletions(
                 broker,
                 tenants.database,
                 customers,
                 overlap=overlap,
-                on_progress=log_progress,
+                on_progress=note,
                 still_wanted=still_wanted,
             )
 
-    with stoppable(context) as still_wanted:
-        published = asyncio.run(publish(still_wanted))
-    log_summary(context, MESSAGES, published, unit="contacts", topic=CONTACT_DELETION)
-    own = ((one, {"messages": published.get(one, 0)}) for one in customers)
-    log_partitions(context, MESSAGES, own, work=("messages",))
+    def report() -> None:
+        log_summary(context, MESSAGES, published, unit="contacts", topic=CONTACT_DELETION)
+        own = ((one, {"messages": messages}) for one, messages in published.items())
+        log_partitions(context, MESSAGES, own, work=("messages",))
+
+    with stoppable(context) as still_wanted, reporting_even_if_it_fails(context, report):
+        asyncio.run(publish(still_wanted))
+    # Only now is it known that they had nothing to publish.
+    log_partitions(context, MESSAGES, ((one, {"messages": 0}) for one in customers if one not in published))
 
 
 def _too_early(deletions: int) -> str:

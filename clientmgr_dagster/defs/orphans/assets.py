@@ -20,13 +20,14 @@ from clientmgr.orphans.deletion import (
     OrphanResult,
     forget_candidates,
     record_searches,
+    results_of_run,
     searched_candidates,
 )
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
-from clientmgr_dagster.failing import fail_if_tenants_failed, stoppable
+from clientmgr_dagster.failing import fail_if_tenants_failed, reporting_even_if_it_fails, stoppable
 from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
@@ -167,22 +168,25 @@ def _delete(
     policy: OrphanPolicy,
 ) -> dict[CustomerId, str]:
     with stoppable(context) as still_wanted:
-        results = OrphanDeletion(
-            tenants.database,
-            tenants.settings,
-            policy,
-            run_id=context.run.run_id,
-            actor=ACTOR,
-            still_wanted=still_wanted,
-        ).run(customers)
-        _report(context, policy, results)
+        with reporting_even_if_it_fails(context, lambda: _report(context, tenants, policy)):
+            results = OrphanDeletion(
+                tenants.database,
+                tenants.settings,
+                policy,
+                run_id=context.run.run_id,
+                actor=ACTOR,
+                still_wanted=still_wanted,
+            ).run(customers)
         if any(one.outcome is Outcome.STOPPED for one in results):
             deleted = sum(one.deleted for one in results)
             raise StoppedError(f"stopped on request: {deleted} devices are deleted, and audited")
     return {one.customer_id: why for one in results if (why := _why(one))}
 
 
-def _report(context: dg.AssetExecutionContext, policy: OrphanPolicy, results: Sequence[OrphanResult]) -> None:
+def _report(context: dg.AssetExecutionContext, tenants: TenantsResource, policy: OrphanPolicy) -> None:
+    """All that the run did, by its table: a step that is tried again finds nothing left of what it deleted before."""
+    with tenants.database.connect(Role.READER) as connection:
+        results = results_of_run(connection, context.run.run_id)
     log_partitions(
         context,
         DELETIONS,

@@ -64,10 +64,15 @@ ON CONFLICT (run_id, customer_id) DO UPDATE SET
     devices = excluded.devices,
     candidates = greatest(orphan_deletion_results.candidates, excluded.candidates),
     deleted = orphan_deletion_results.deleted + excluded.deleted,
-    spared = orphan_deletion_results.spared + excluded.spared,
+    -- A dry run spares nothing twice: each of its attempts looks at all candidates.
+    spared = excluded.spared + CASE WHEN excluded.outcome = 'dry run' THEN 0 ELSE orphan_deletion_results.spared END,
     attempts = orphan_deletion_results.attempts + excluded.attempts,
     error = excluded.error,
     finished_at = now();
+
+-- name: results_of_run
+SELECT customer_id, outcome, candidates, deleted, spared, devices, attempts, error
+FROM clientmgr.orphan_deletion_results WHERE run_id = %(run_id)s ORDER BY customer_id;
 
 -- name: young_candidates
 -- Candidates that should not be: not old enough, by the threshold of the search that found them.
