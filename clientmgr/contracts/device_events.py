@@ -6,6 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.keyed_hashes import BYTES as HASH_BYTES
 from clientmgr.contracts.decoding import (
     ContactId,
     Identifier,
@@ -37,7 +38,7 @@ CONTACT_MERGED = "client.contactMerged"
 """The one event that is about contacts: it names no application and no client."""
 
 
-class ClientEvent(Struct, frozen=True, gc=False, rename="camel"):
+class ClientEvent(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
     """The envelope that all event types share; the payload is decoded by type."""
 
     event_id: Identifier
@@ -72,15 +73,30 @@ class PushTokenPayload(Struct, frozen=True, gc=False, rename="camel"):
     web_push: WebPush | UnsetType = UNSET
 
 
+ContactHash = Annotated[
+    str, Meta(pattern=f"^[0-9a-f]{{{2 * HASH_BYTES}}}$", min_length=2 * HASH_BYTES, max_length=2 * HASH_BYTES)
+]
+"""What the erasure's sweep leaves of a deleted contact's id, in a message that nobody may have read yet.
+
+Nobody else has a reason to publish one, and it gives nobody more than an id does. Without our key it can't be made, and
+one that is made up belongs to no contact. A device that is linked by it never gets a contact's id from it.
+"""
+
+
 class ContactPayload(Struct, frozen=True, gc=False, rename="camel"):
-    contact_id: ContactId
+    """The contact's id or its hash, never both."""
+
+    contact_id: ContactId | UnsetType = UNSET
+    contact_hash: ContactHash | UnsetType = UNSET
 
 
 class ContactMergePayload(Struct, frozen=True, gc=False, rename="camel"):
-    """All devices of the one contact become the other's."""
+    """All devices of the one contact become the other's. Of each the id or the hash, never both."""
 
-    from_contact_id: ContactId
-    into_contact_id: ContactId
+    from_contact_id: ContactId | UnsetType = UNSET
+    from_contact_hash: ContactHash | UnsetType = UNSET
+    into_contact_id: ContactId | UnsetType = UNSET
+    into_contact_hash: ContactHash | UnsetType = UNSET
 
 
 class DecodedEvent(Struct, frozen=True, gc=False):
@@ -111,8 +127,10 @@ def decode_event(data: bytes, *, now_ms: int | None = None) -> DecodedEvent:
     payload = None if decoder is None else decode(decoder, event.payload, prefix="payload")
     if isinstance(payload, PushTokenPayload):
         _check_token(payload)
-    if isinstance(payload, ContactMergePayload) and payload.from_contact_id == payload.into_contact_id:
-        raise InvalidMessageError("payload.intoContactId: expected another contact than fromContactId, got the same")
+    elif isinstance(payload, ContactPayload):
+        _check_contact("contact", payload.contact_id, payload.contact_hash)
+    elif isinstance(payload, ContactMergePayload):
+        _check_merge(payload)
     _check_storable(data, payload)
     return DecodedEvent(event, customer_id, payload)
 
@@ -147,6 +165,22 @@ def _search(value: Any, field: str, levels: int) -> None:
     elif isinstance(value, list):
         for item in value:
             _search(item, field, levels - 1)
+
+
+def _check_contact(name: str, contact_id: int | UnsetType, contact_hash: str | UnsetType) -> None:
+    if contact_id is UNSET and contact_hash is UNSET:
+        raise InvalidMessageError(f"payload.{name}Id: expected, but missing")
+    if contact_id is not UNSET and contact_hash is not UNSET:
+        raise InvalidMessageError(f"payload.{name}Hash: expected only without {name}Id, got both")
+
+
+def _check_merge(payload: ContactMergePayload) -> None:
+    old = payload.from_contact_id, payload.from_contact_hash
+    new = payload.into_contact_id, payload.into_contact_hash
+    _check_contact("fromContact", *old)
+    _check_contact("intoContact", *new)
+    if old == new:
+        raise InvalidMessageError("payload.intoContactId: expected another contact than fromContactId, got the same")
 
 
 def _check_token(payload: PushTokenPayload) -> None:

@@ -105,7 +105,8 @@ class Contacts:
             if not ahead:
                 return contact, contact_id
             version = min(merge.version for merge in ahead)
-            # Of two merges of a contact in one millisecond the greater hash has it.
-            merge = max((merge for merge in ahead if merge.version == version), key=lambda merge: merge.into)
+            # Of two merges of a contact in one millisecond the greater hash has it. One may have come without its id.
+            first = (merge for merge in ahead if merge.version == version)
+            merge = max(first, key=lambda merge: (merge.into, merge.into_contact_id or 0))
             used.add((contact, merge))
             contact, contact_id, since = merge.into, merge.into_contact_id, merge.version

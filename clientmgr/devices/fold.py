@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.keyed_hashes import KeyedHashes
@@ -66,6 +66,12 @@ class TenantHashes:
         made = self._contacts[contact_id] = self._hashes.contact(self._customer_id, contact_id)
         return made
 
+    def contact_named(self, contact_id: int | UnsetType, contact_hash: str | UnsetType) -> tuple[bytes, int | None]:
+        """The hash and the id of an event's contact. Of one that is deleted the event may have the hash alone."""
+        if isinstance(contact_id, int):
+            return self.contact(contact_id), contact_id
+        return bytes.fromhex(str(contact_hash)), None
+
     def token(self, application_code: str, payload: PushTokenPayload) -> bytes:
         web_push = payload.web_push
         text = web_push.endpoint if isinstance(web_push, WebPush) else str(payload.push_token)
@@ -111,9 +117,9 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
     for decoded in events:
         payload = decoded.payload
         if isinstance(payload, ContactMergePayload):
-            into = payload.into_contact_id
-            merges = touched.merges.setdefault(hashes.contact(payload.from_contact_id), set())
-            merges.add(Merge(decoded.event.occurred_at, hashes.contact(into), into))
+            old, _ = hashes.contact_named(payload.from_contact_id, payload.from_contact_hash)
+            into = hashes.contact_named(payload.into_contact_id, payload.into_contact_hash)
+            touched.merges.setdefault(old, set()).add(Merge(decoded.event.occurred_at, *into))
             continue
         event = decoded.event
         device = hashes.device(DeviceKey(event.application_code, event.client_id))
@@ -121,9 +127,9 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
         match payload:
             case PushTokenPayload():
                 touched.tokens.add(hashes.token(event.application_code, payload))
-            case ContactPayload(contact_id=contact_id):
+            case ContactPayload():
                 touched.linked.add(device)
-                touched.contacts.add(hashes.contact(contact_id))
+                touched.contacts.add(hashes.contact_named(payload.contact_id, payload.contact_hash)[0])
             case None if event.event_type == "client.contactUnlinked":
                 touched.linked.add(device)
     return touched
@@ -160,9 +166,10 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, h
             token_hash = hashes.token(decoded.event.application_code, payload)
             state.token = TokenFacet(version, token_hash, _push_token(payload), status="valid")
             _claim(changes, token_hash, Claim(version, device))
-        case ContactPayload(contact_id=contact_id):
+        case ContactPayload() as linked:
+            contact, contact_id = hashes.contact_named(linked.contact_id, linked.contact_hash)
             state.contact = ContactFacet(version, contact_id)
-            changes.links.setdefault(device, set()).add(Link(version, hashes.contact(contact_id), contact_id))
+            changes.links.setdefault(device, set()).add(Link(version, contact, contact_id))
         case None if decoded.event.event_type == "client.pushTokenCleared":
             state.token = TokenFacet(version, NO_HASH)
         case _:

@@ -20,7 +20,7 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.lookup import application_codes
 from clientmgr.erasure.recognition import Mentions
-from clientmgr.erasure.rule import GoneAccount, GoneDevice, Known
+from clientmgr.erasure.rule import GoneAccount, GoneContact, GoneDevice, Known
 
 QUERIES = named_queries("erasure/queries/deleted.sql")
 
@@ -90,7 +90,7 @@ class Lookup:
         for mentions in found:
             for customer in mentions.customers & self.standing.tenants:
                 by_tenant[customer].append(mentions)
-        contacts: dict[tuple[CustomerId, int], int] = {}
+        contacts: dict[tuple[CustomerId, int], GoneContact] = {}
         devices: dict[tuple[CustomerId, str, str], GoneDevice] = {}
         held: set[tuple[CustomerId, str, str, str]] = set()
         tokens: dict[tuple[CustomerId, str], GoneDevice] = {}
@@ -114,10 +114,10 @@ class Lookup:
 
     def _contacts(
         self, connection: Connection[Any], customer: CustomerId, named: Iterable[Mentions]
-    ) -> dict[tuple[CustomerId, int], int]:
+    ) -> dict[tuple[CustomerId, int], GoneContact]:
         by_hash = {self.hashes.contact(customer, contact): contact for one in named for contact in one.contacts}
         rows = _by_hash(connection, "contacts", customer, by_hash)
-        return {(customer, by_hash[contact_hash]): version for contact_hash, version in rows}
+        return {(customer, by_hash[contact]): GoneContact(version, contact) for contact, version in rows}
 
     def _devices(
         self, connection: Connection[Any], customer: CustomerId, named: Sequence[Mentions]

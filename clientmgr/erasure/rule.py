@@ -9,10 +9,8 @@ import msgspec
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.contracts.decoding import FUTURE_TOLERANCE_MS
+from clientmgr.erasure import hashed_contacts
 from clientmgr.erasure.recognition import Mentions, contacts_in, mentions
-
-LINKED: Final = "client.contactLinked"
-UNLINKED: Final = "client.contactUnlinked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +37,16 @@ class GoneAccount:
 
 
 @dataclass(frozen=True, slots=True)
+class GoneContact:
+    """A contact that was deleted."""
+
+    version: int
+    """The newest of its deletions."""
+    hash: bytes
+    """What may stay of it."""
+
+
+@dataclass(frozen=True, slots=True)
 class GoneDevice:
     """A device that was deleted. It may have registered anew since."""
 
@@ -54,8 +62,7 @@ class Known:
     """What is deleted, of all that some messages name."""
 
     accounts: Mapping[CustomerId, GoneAccount] = field(default_factory=dict)
-    contacts: Mapping[tuple[CustomerId, int], int] = field(default_factory=dict)
-    """And the newest of their deletions."""
+    contacts: Mapping[tuple[CustomerId, int], GoneContact] = field(default_factory=dict)
     devices: Mapping[tuple[CustomerId, str, str], GoneDevice] = field(default_factory=dict)
     """By application code and client id, as the message has them."""
     held: frozenset[tuple[CustomerId, str, str, str]] = frozenset()
@@ -87,6 +94,9 @@ KEEP: Final = Keep()
 ERASE: Final = Erase()
 Decision = Keep | Erase | Rewrite
 
+Deleted = Mapping[tuple[CustomerId, int], bytes]
+"""Contacts that must go, and what may stay of each."""
+
 
 def verdict_on(stored: Stored, found: Mentions, known: Known) -> Decision:
     """`found`: what the message names. `known` holds at least all of that which is deleted."""
@@ -95,24 +105,29 @@ def verdict_on(stored: Stored, found: Mentions, known: Known) -> Decision:
     time_ms = _credible_time(stored, found)
     if _names_a_gone_device(stored, found, known, time_ms):
         return ERASE
-    deleted = {
-        contact
-        for customer in found.customers
-        for contact in found.contacts
-        if (newest := known.contacts.get((customer, contact))) is not None
-        # A deletion that is newer than all that were carried out is still to be carried out.
-        and not (found.is_deletion and time_ms is not None and time_ms > newest)
-    }
+    deleted = _deleted_contacts(found, known, time_ms)
     if not deleted:
         return KEEP
-    rewritten = _without(stored, found, deleted)
+    is_about_contacts = found.event_type in hashed_contacts.EVENT_TYPES
+    rewritten = _hashed(stored, deleted) if is_about_contacts else _without_recipients(stored, deleted)
     if rewritten is None:
         return ERASE
     # It may name them elsewhere too.
     again = Stored(
         rewritten.payload, stored.host_id, rewritten.user_id, rewritten.attributes, stored.published_ms
     ).mentions()
-    return ERASE if not deleted.isdisjoint(again.contacts) else rewritten
+    return ERASE if _deleted_contacts(again, known, time_ms) else rewritten
+
+
+def _deleted_contacts(found: Mentions, known: Known, time_ms: int | None) -> Deleted:
+    return {
+        (customer, contact): gone.hash
+        for customer in found.customers
+        for contact in found.contacts
+        if (gone := known.contacts.get((customer, contact))) is not None
+        # A deletion that is newer than all that were carried out is still to be carried out.
+        and not (found.is_deletion and time_ms is not None and time_ms > gone.version)
+    }
 
 
 def _account_is_gone(stored: Stored, found: Mentions, account: GoneAccount | None) -> bool:
@@ -160,25 +175,35 @@ def _is_of_the_deleted(stored: Stored, device: GoneDevice, time_ms: int | None) 
     return not device.exists and stored.published_ms <= device.recorded_ms
 
 
-def _without(stored: Stored, found: Mentions, deleted: set[int]) -> Rewrite | None:
-    """The message without these contacts; None: nothing would be left of it."""
+def _hashed(stored: Stored, deleted: Deleted) -> Rewrite | None:
+    """A link or merge with hashes in the place of these contacts; None: nobody could read it."""
+    hashed = hashed_contacts.with_hashes(stored.payload, deleted)
+    if hashed is None:
+        return None
+    payload, client_id = hashed
+    return Rewrite(
+        payload,
+        {name: value for name, value in stored.attributes.items() if name in hashed_contacts.OWN_ATTRIBUTES},
+        stored.user_id if stored.user_id == client_id else "",
+    )
+
+
+def _without_recipients(stored: Stored, deleted: Deleted) -> Rewrite | None:
+    """A sending without these contacts; None: it is none, or nothing would be left of it."""
+    contacts = {contact for _, contact in deleted}
     try:
         top = msgspec.json.decode(stored.payload, type=dict[str, msgspec.Raw])
-        if found.event_type == LINKED:
-            # What a link to a deleted contact counts as.
-            top |= {"eventType": msgspec.Raw(b'"%b"' % UNLINKED.encode()), "payload": msgspec.Raw(b"{}")}
-        elif "recipients" in top:
-            recipients = msgspec.json.decode(top["recipients"], type=list[msgspec.Raw])
-            left = [bytes(one) for one in recipients if deleted.isdisjoint(contacts_in(bytes(one)))]
-            if not left or len(left) == len(recipients):
-                return None
-            # The others' bytes stay as they are.
-            top["recipients"] = msgspec.Raw(b"[%b]" % b",".join(left))
-        else:
+        if "recipients" not in top:
             return None
+        recipients = msgspec.json.decode(top["recipients"], type=list[msgspec.Raw])
+        left = [bytes(one) for one in recipients if contacts.isdisjoint(contacts_in(bytes(one)))]
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-    numbers = {str(contact) for contact in deleted}
+    if not left or len(left) == len(recipients):
+        return None
+    # The others' bytes stay as they are.
+    top["recipients"] = msgspec.Raw(b"[%b]" % b",".join(left))
+    numbers = {str(contact) for contact in contacts}
     return Rewrite(
         msgspec.json.encode(top),
         {name: value for name, value in stored.attributes.items() if _may_stay(name, value, numbers)},
@@ -187,12 +212,13 @@ def _without(stored: Stored, found: Mentions, deleted: set[int]) -> Rewrite | No
 
 
 _NUMBERS: Final = re.compile(r"[0-9]+")
-_COUNTS: Final = frozenset({"retryCount"})
 
 
 def _may_stay(name: str, value: str, numbers: Iterable[str]) -> bool:
-    """An attribute may quote whom the message is about, as the texts of errors do."""
-    return name in _COUNTS or not set(numbers).intersection(_NUMBERS.findall(value))
+    """An attribute may quote whom the message is about; the text of an error may quote anything of it."""
+    if name in hashed_contacts.OWN_ATTRIBUTES:
+        return True
+    return name != "error" and not set(numbers).intersection(_NUMBERS.findall(value))
 
 
 def own_customer(found: Mentions) -> CustomerId | None:

@@ -15,6 +15,8 @@ GOOD: dict[str, Any] = {
 }
 TOKEN = GOOD | {"eventType": "client.pushTokenSet"}
 LINK = GOOD | {"eventType": "client.contactLinked"}
+MERGE = GOOD | {"eventType": "client.contactMerged"}
+HASH = "0123456789abcdef" * 2
 WEB_PUSH = {"endpoint": "https://push/1", "keys": {"p256dh": "p", "auth": "a"}}
 
 
@@ -94,6 +96,25 @@ _CASES: list[tuple[str, dict[str, Any] | bytes, str]] = [
     ("contact as text", _payload(LINK, contactId="42"), "payload.contactId"),
     ("contact too large", _payload(LINK, contactId=2**63), "payload.contactId"),
     ("no contact", _payload(LINK), "payload.contactId"),
+    ("contact null", _payload(LINK, contactId=None), "payload.contactId"),
+    ("contact and hash", _payload(LINK, contactId=42, contactHash=HASH), "payload.contactHash"),
+    ("hash too short", _payload(LINK, contactHash=HASH[1:]), "payload.contactHash"),
+    ("hash too long", _payload(LINK, contactHash=HASH + "0"), "payload.contactHash"),
+    ("hash with a line's end", _payload(LINK, contactHash=HASH + "\n"), "payload.contactHash"),
+    ("hash of other letters", _payload(LINK, contactHash=HASH.upper()), "payload.contactHash"),
+    ("merge from nobody", _payload(MERGE, intoContactId=42), "payload.fromContactId"),
+    ("merge into nobody", _payload(MERGE, fromContactHash=HASH), "payload.intoContactId"),
+    ("merge with itself", _payload(MERGE, fromContactId=42, intoContactId=42), "payload.intoContactId"),
+    (
+        "merge of a hash with itself",
+        _payload(MERGE, fromContactHash=HASH, intoContactHash=HASH),
+        "payload.intoContactId",
+    ),
+    (
+        "merge from contact and hash",
+        _payload(MERGE, fromContactId=41, fromContactHash=HASH, intoContactId=42),
+        "payload.fromContactHash",
+    ),
     ("a number beyond numbers", b'{"attributes": 1e999}', "eventId"),
     ("an array", b"[]", "message"),
     ("a string", b'"client.updated"', "message"),

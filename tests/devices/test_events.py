@@ -63,7 +63,17 @@ spoilt = st.builds(
     st.dictionaries(st.sampled_from([*GOOD, "extra"]), json_values, max_size=2),
     st.dictionaries(
         st.sampled_from(
-            ["language", "pushEnabled", "attributes", "pushSettings", "kind", "pushToken", "contactId", "intoContactId"]
+            [
+                "language",
+                "pushEnabled",
+                "attributes",
+                "pushSettings",
+                "kind",
+                "pushToken",
+                "contactId",
+                "contactHash",
+                "intoContactId",
+            ]
         ),
         json_values,
         max_size=3,

@@ -9,15 +9,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.erasure.rule import ERASE, KEEP, Decision, GoneAccount, GoneDevice, Known, Rewrite, Stored, verdict_on
+from clientmgr.erasure.rule import (
+    ERASE,
+    KEEP,
+    Decision,
+    GoneAccount,
+    GoneContact,
+    GoneDevice,
+    Known,
+    Rewrite,
+    Stored,
+    verdict_on,
+)
 from tests.examples import examples
 from tests.streaming.rig import event
 
 CUSTOMER = CustomerId(7)
 DELETED_AT = 1000
 PUBLISHED = 2000
+HASH = bytes(range(16))
 KNOWN = Known(
-    contacts={(CUSTOMER, 42): DELETED_AT},
+    contacts={(CUSTOMER, 42): GoneContact(DELETED_AT, HASH)},
     devices={(CUSTOMER, "A", "gone"): GoneDevice(DELETED_AT, recorded_ms=1500)},
     tokens={(CUSTOMER, "gone-token"): GoneDevice(DELETED_AT, recorded_ms=1500)},
 )
@@ -62,25 +74,66 @@ def test_a_deletion_that_is_still_to_be_carried_out_stays() -> None:
     assert judge({"customerId": 7, "contactId": 42, "deletedAt": DELETED_AT}) == ERASE
 
 
-def test_a_link_to_a_deleted_contact_becomes_the_unlink_that_it_counts_as() -> None:
+def test_a_link_to_a_deleted_contact_keeps_its_envelope_and_the_hash() -> None:
     linked = event("contactLinked", client="c", at=DELETED_AT + 5, contactId=42)
 
-    decision = judge(linked, user_id="42", retryCount="42", error="contact 42 is no more", kept="420")
+    decision = judge(linked | {"email": "ada@example.com", "note": {"contactId": 42}}, user_id="42")
 
     assert isinstance(decision, Rewrite)
-    assert json.loads(decision.payload) == linked | {"eventType": "client.contactUnlinked", "payload": {}}
+    assert json.loads(decision.payload) == linked | {"payload": {"contactHash": HASH.hex()}}
     assert decision.user_id == ""
-    assert decision.attributes == {"retryCount": "42", "kept": "420"}
+    assert judge(decision.payload) == KEEP
 
 
-def test_a_link_that_names_the_contact_elsewhere_too_goes() -> None:
-    assert judge(event("contactLinked", client="c", contactId=42) | {"note": {"contactId": 42}}) == ERASE
+def test_a_link_to_a_deleted_contact_keeps_our_own_attributes_alone() -> None:
+    decision = judge(
+        event("contactLinked", client="c", contactId=42),
+        user_id="c",
+        retryCount="42",
+        errorClass="TenantWaits",
+        firstPublishedAt="1763248000123",
+        error="no",
+        trace="ada@example.com",
+    )
+
+    assert isinstance(decision, Rewrite)
+    assert decision.attributes == {
+        "retryCount": "42",
+        "errorClass": "TenantWaits",
+        "firstPublishedAt": "1763248000123",
+    }
+    assert decision.user_id == "c"
 
 
-@pytest.mark.parametrize(("old", "new"), [(42, 43), (43, 42)])
-def test_a_merge_that_names_a_deleted_contact_goes(old: int, new: int) -> None:
-    merge = {"eventType": "client.contactMerged", "customerId": 7, "occurredAt": 1}
-    assert judge(merge | {"payload": {"fromContactId": old, "intoContactId": new}}) == ERASE
+@pytest.mark.parametrize(
+    ("named", "left"),
+    [
+        ({"fromContactId": 42, "intoContactId": 43}, {"fromContactHash": HASH.hex(), "intoContactId": 43}),
+        ({"fromContactId": 43, "intoContactId": 42}, {"fromContactId": 43, "intoContactHash": HASH.hex()}),
+    ],
+)
+def test_a_merge_names_a_deleted_contact_by_its_hash(named: dict[str, int], left: dict[str, Any]) -> None:
+    merge = {"eventId": "e", "eventType": "client.contactMerged", "customerId": 7, "occurredAt": 1}
+
+    decision = judge(merge | {"payload": named, "email": "ada@example.com"}, user_id="ada@example.com")
+
+    assert isinstance(decision, Rewrite)
+    assert json.loads(decision.payload) == merge | {"payload": left}
+    assert decision.user_id == ""
+
+
+def test_a_link_that_the_writer_would_refuse_goes() -> None:
+    assert judge(event("contactLinked", client="", contactId=42)) == ERASE
+    assert judge(event("contactLinked", client="c", contactId="42")) == ERASE
+
+
+def test_a_link_of_a_customer_stays_a_link_where_only_the_other_customers_contact_is_deleted() -> None:
+    linked = event("contactLinked", customer=8, client="c", contactId=42)
+
+    decision = judge(linked | {"note": {"customerId": 7}})
+
+    assert isinstance(decision, Rewrite)
+    assert json.loads(decision.payload) == linked
 
 
 @pytest.mark.parametrize(("at", "decision"), [(DELETED_AT, ERASE), (DELETED_AT + 1, KEEP)])
@@ -118,10 +171,11 @@ def test_a_token_speaks_for_its_device_where_none_is_named() -> None:
 
 
 def test_of_a_sending_only_the_deleted_recipients_go() -> None:
-    decision = judge(sending(1, 42, 2))
+    decision = judge(sending(1, 42, 2), error="Hi Ada", about="contact 42", kept="420")
 
     assert isinstance(decision, Rewrite)
     assert json.loads(decision.payload) == sending(1, 2)
+    assert decision.attributes == {"kept": "420"}
 
 
 def test_a_sending_without_any_recipient_left_goes() -> None:

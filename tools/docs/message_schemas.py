@@ -77,6 +77,8 @@ def _plain_type(kind: Mapping[str, Any], components: Mapping[str, Any]) -> str:
 
 def _limits(kind: Mapping[str, Any], least_key: str, most_key: str, unit: str) -> str:
     least, most = kind.get(least_key), kind.get(most_key)
+    if least is not None and least == most:
+        return f" of {least}{unit}"
     if "exclusiveMinimum" in kind:
         return f" > {kind['exclusiveMinimum']}"
     if least is None and most is None:

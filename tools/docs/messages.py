@@ -73,13 +73,16 @@ def _verdict(topic: str) -> Callable[[bytes], object]:
 ALL: Final = (
     Carried(
         topics.WRITER,
-        "What happens to a device. Late, twice and in any order: the outcome is the same.",
+        "What happens to a device. Late, twice and in any order: the outcome is the same.\n\n"
+        "A link names its contact, and a merge both of its contacts. Publishers give the id, which is required. Where "
+        "a contact was deleted, [erasure](erasure.md) leaves its keyed hash in the place of the id; never both.",
         device_events.ClientEvent,
         {"payload": dict[str, Any]},
         {
             "client.registered, client.updated": device_events.InfoPayload,
             "client.pushTokenSet": device_events.PushTokenPayload,
             "client.contactLinked": device_events.ContactPayload,
+            "client.contactMerged": device_events.ContactMergePayload,
         },
         published_from_outside="whoever hears from devices",
         example={
