@@ -20,7 +20,7 @@ from clientmgr.base.errors import (
     classify,
 )
 from clientmgr.base.logs import get_logger
-from clientmgr_dashboard.operations.interface import NotFoundError
+from clientmgr_dashboard.operations.interface import ForbiddenError, NotFoundError
 
 log = get_logger(__name__)
 
@@ -34,10 +34,6 @@ class Problem(Struct, frozen=True, omit_defaults=True):
     status: int
     detail: str = ""
     type: str = "about:blank"
-
-
-class ForbiddenError(ClientManagerError):
-    """Not with this role."""
 
 
 def problem(status: int, detail: str = "") -> Problem:

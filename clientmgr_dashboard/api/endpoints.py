@@ -12,8 +12,8 @@ from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.dashboard_door import API
 from clientmgr_dashboard.api.openapi import openapi_document
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import Operation
-from clientmgr_dashboard.problems import ForbiddenError, problem, problem_of, problem_response
+from clientmgr_dashboard.operations.interface import ForbiddenError, Operation
+from clientmgr_dashboard.problems import problem, problem_of, problem_response
 from clientmgr_dashboard.web.forms import json_of, query_of
 
 PREFIX = f"{API}v1"

@@ -14,6 +14,7 @@ from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import (
     CustomerNumber,
+    ForbiddenError,
     Limit,
     Newest,
     NotFoundError,
@@ -24,7 +25,6 @@ from clientmgr_dashboard.operations.interface import (
     newest,
     row_of,
 )
-from clientmgr_dashboard.problems import ForbiddenError
 
 MOST_CHOSEN = 500
 Ids = Annotated[list[RowNumber], Meta(max_length=MOST_CHOSEN)]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
 
-from clientmgr.base.errors import PermanentError
+from clientmgr.base.errors import ClientManagerError, PermanentError
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
@@ -31,6 +31,10 @@ Limit = Annotated[int, Meta(ge=1, le=500, description="At most so many.")]
 
 class NotFoundError(PermanentError):
     """There is no such thing."""
+
+
+class ForbiddenError(ClientManagerError):
+    """Not with this role."""
 
 
 class Nothing(Struct, frozen=True):

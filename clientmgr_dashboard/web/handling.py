@@ -11,7 +11,8 @@ from starlette.routing import Route
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.problems import ForbiddenError, problem_of
+from clientmgr_dashboard.operations.interface import ForbiddenError
+from clientmgr_dashboard.problems import problem_of
 from clientmgr_dashboard.web.rendering import Renderer
 
 
