@@ -19,11 +19,75 @@ def _plain(name: str) -> str:
 
 
 SHORTEST_WITH_SECRET: Final = 6
+SHORTEST_SECRET_NAME: Final = 16
+"""Shorter names of members look like no secret."""
+LONG: Final = 20
 _SEPARATORS: Final = re.compile(r"[^A-Za-z0-9]+")
 _LIKELY: Final = re.compile(
     r"(?:tokens?|tokenvalue|secrets?|secretkey|passwords?|passwordhash|passwd|passphrase|authorization|apikeys?"
     r"|privatekey|credentials?|cookies?|registrationids?|fid|p256dh|endpoint|bearer|sessionkey|hashkey|accesskey)$"
-    r"|^(?:auth|pwd)$|^(?:apns|fcm|hms)(?:device)?(?:id|key)?$"
+    r"|^(?:auth|pwd|jwt|regids?)$|^(?:apns|fcm|hms)(?:device)?(?:id|key)?$"
+)
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_LIKELY_WORDS: Final = re.compile(
+    r".*\b(?:tokens?|secrets?|passwords?|passwd|pwd|passphrase|authorization|auth|jwt|credentials?|cookies?|bearer|fid"
+    r"|endpoints? ur[il]|endpoint|(?:registration|reg) ids?"
+    r"|(?:api|private|secret|session|hash|access|signing|signature|encryption|decryption|auth|server|shared|master)"
+    r" keys?)\b"
+)
+"""The last such word of a name. What stands behind it (`pushTokenIos`, `token_old`) changes nothing, unless it says
+that this is something about the secret."""
+_ABOUT_IT: Final = frozenset(
+    (
+        *(
+            "status",
+            "state",
+            "kind",
+            "kinds",
+            "type",
+            "types",
+            "version",
+            "name",
+            "names",
+            "provider",
+            "source",
+            "error",
+        ),
+        *(
+            "reason",
+            "method",
+            "mode",
+            "scheme",
+            "scope",
+            "role",
+            "user",
+            "file",
+            "path",
+            "domain",
+            "host",
+            "server",
+            "port",
+        ),
+        *(
+            "url",
+            "uri",
+            "count",
+            "number",
+            "total",
+            "share",
+            "size",
+            "length",
+            "bytes",
+            "limit",
+            "max",
+            "min",
+            "prefix",
+        ),
+        *("at", "date", "time", "timestamp", "age", "ttl", "s", "ms", "seconds", "hours", "days", "expiry", "expires"),
+        *("valid", "invalid", "expired", "missing", "none", "superseded", "included", "required", "enabled", "failed"),
+        *("set", "cleared", "updated", "changed", "created", "seen", "verdict", "verdicts", "claims", "hash", "hashes"),
+        *("digest", "mark", "fields", "columns", "within", "secure", "context", "members"),
+    )
 )
 _NAMED: Final[set[str]] = set()
 """What the contracts call a secret, likely name or not. They stand above, so they say it themselves."""
@@ -53,12 +117,16 @@ _LOOKS: Final = re.compile(
     re.DOTALL,
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)\s+([A-Za-z0-9._~+/=-]{8,})")
-_URL_PASSWORD: Final = re.compile(r"""(?<=://)([^\s/:@"']{0,100}:)[^\s/@"']{1,200}(?=@)""")
-_MEMBER: Final = re.compile(r"""(?<![\w.-])(\\*["'`]?)([A-Za-z][\w.-]{1,60})\1\s*(?:=>|[:=])\s*""")
+# A password may have a slash or an @ in it. What follows a port is a path.
+_URL_PASSWORD: Final = re.compile(
+    r"""(?<=://)([^\s/:@"'\[]{0,100}:)(?:[^\s/"']{1,200}(?=@)|(?!\d{1,5}[/?#,])[^\s@"']{1,200}(?=@))"""
+)
+_MEMBER: Final = re.compile(r"""(?<![\w.-])(\\{0,31}["'`]?)([A-Za-z][\w.-]{1,60})\1\s*(?:=>|[:=])\s*""")
 _PLACES: Final = re.compile(r"""^(\s*File "[^"\n]+", line \d+.*)$""", re.MULTILINE)
 _QUOTE: Final = re.compile(r"""\\*["'`]""")
+_QUOTES: Final = re.compile(r"""(?<!\\)(\\*)(["'`])""")
 _BARE: Final = re.compile(r"""[^\s"'`,;&{}\[\]()<>\\]+""")
-_TEXTS: Final = re.compile(r"""(\\*["'`])([^"'`\\]+)""")
+_NESTED: Final = re.compile(r"""[\[\]{}]|(?<!\\)\\*["'`]|[^\s"'`,;:&{}\[\]()<>\\]+""")
 
 # Numbers stay as they were written: 1.10 is not to become 1.1 only because something beside it is masked.
 _DECODER = msgspec.json.Decoder(float_hook=Decimal)
@@ -69,7 +137,11 @@ _ENCODER = msgspec.json.Encoder(decimal_format="number")
 def is_secret_name(name: str) -> bool:
     """Whether a member of that name likely holds a secret."""
     plain = _plain(name)
-    return plain in _NAMED or _LIKELY.search(plain) is not None
+    if plain in _NAMED or _LIKELY.search(plain) is not None:
+        return True
+    words = " ".join(_WORDS.findall(name)).lower()
+    found = _LIKELY_WORDS.match(words)
+    return found is not None and _ABOUT_IT.isdisjoint(words[found.end() :].split())
 
 
 def name_secrets(names: Iterable[str]) -> None:
@@ -80,7 +152,7 @@ def name_secrets(names: Iterable[str]) -> None:
 
 def mask(secret: str | None) -> str | None:
     """Enough of a secret to tell it from another; of a short one nothing."""
-    if secret is None or len(secret) < 20:
+    if secret is None or len(secret) < LONG:
         return None if secret is None else "…"
     return f"{secret[:6]}…{secret[-4:]}"
 
@@ -91,19 +163,43 @@ def masked(document: Any, *, secret: bool = False, whatever: bool = False) -> An
     It is what JSON can hold. `whatever`: it may hold other things too, and they are shown as texts, by their `repr`.
     """
     if isinstance(document, dict):
-        return {
-            key: value
-            if isinstance(value, str) and not secret and _is_id(str(key))
-            else masked(value, secret=secret or is_secret_name(str(key)), whatever=whatever)
+        found = {
+            key if len(name := str(key)) < SHORTEST_SECRET_NAME else _shown_key(key, secret=secret): value
+            if isinstance(value, str) and not secret and _is_id(name)
+            else masked(value, secret=secret or is_secret_name(name), whatever=whatever)
             for key, value in document.items()
         }
+        return found if len(found) == len(document) else _all_kept(document, secret=secret, whatever=whatever)
     if isinstance(document, list) or (whatever and isinstance(document, (tuple, set, frozenset))):
         return [masked(value, secret=secret, whatever=whatever) for value in document]
     if whatever and not isinstance(document, (str, bool, int, float, type(None))):
         document = repr(document)
     if isinstance(document, str):
         return mask(document) if secret else masked_words(document)
+    if secret and isinstance(document, (int, float, Decimal)) and not isinstance(document, bool):
+        return mask(str(document))
     return document
+
+
+def _shown_key(key: Any, *, secret: bool) -> Any:
+    """A member's name, masked where it is a secret itself: some services answer with a verdict for each token."""
+    name = str(key)
+    shown = mask(name) if secret and len(name) >= LONG else _without_looks(name)
+    return key if shown == name else shown
+
+
+def _all_kept(document: dict[Any, Any], *, secret: bool, whatever: bool) -> dict[Any, Any]:
+    """The members masked one by one, and numbered where two masked names are the same."""
+    found: dict[Any, Any] = {}
+    number = 1
+    for key, value in document.items():
+        [(shown, kept)] = masked({key: value}, secret=secret, whatever=whatever).items()
+        name = shown
+        while name in found:
+            number += 1
+            name = f"{shown} ({number})"
+        found[name] = kept
+    return found
 
 
 def masked_words(text: str) -> str:
@@ -134,19 +230,57 @@ def masked_traceback(text: str) -> str:
 def _value(text: str, start: int) -> tuple[str, int]:
     """The value that begins there, masked, and where it ends."""
     if quote := _QUOTE.match(text, start):
-        end = text.find(quote[0], quote.end())
-        end = len(text) if end < 0 else end
+        end = _closing(text, quote.end(), quote[0])
         return f"{quote[0]}{mask(text[quote.end() : end])}", end
     if text[start : start + 1] in ("[", "{"):
-        end = text.find("]" if text[start] == "[" else "}", start)
-        end = len(text) if end < 0 else end
-        return _TEXTS.sub(lambda found: f"{found[1]}{mask(found[2])}", text[start:end]), end
+        return _nested(text, start)
     bare = _BARE.match(text, start)
     if bare is None:
         return "", start
-    # Prose says "token: expired" too.
-    is_word = len(bare[0]) < 8 and bare[0].isalpha()
-    return bare[0] if is_word else str(mask(bare[0])), bare.end()
+    return _bare(bare[0]), bare.end()
+
+
+def _bare(value: str) -> str:
+    """Prose says "token: expired" too."""
+    return value if len(value) < 8 and value.isalpha() else str(mask(value))
+
+
+def _closing(text: str, start: int, opening: str) -> int:
+    """Where the text that begins there ends: at its closing quote, or at the end of all.
+
+    A quote in it has a backslash more. Where JSON stands in JSON, all quotes have some: 1, 3, 7 as it gets deeper, and
+    a backslash in the text is written as 2, 4, 8.
+    """
+    slashes = len(opening) - 1
+    for quote in _QUOTES.finditer(text, start):
+        if quote[2] == opening[-1] and len(quote[1]) % (2 * slashes + 2) == slashes:
+            return quote.end() - len(opening)
+    return len(text)
+
+
+def _nested(text: str, start: int) -> tuple[str, int]:
+    """The list or object that begins there, with all that is in it masked, and where it ends."""
+    pieces: list[str] = []
+    depth, done = 0, start
+    while part := _NESTED.search(text, done):
+        pieces.append(text[done : part.start()])
+        done = part.end()
+        if part[0] in "[{":
+            depth += 1
+        elif part[0] in "]}":
+            depth -= 1
+            if depth == 0:
+                return "".join(pieces), part.start()
+        elif part[0][-1] in "\"'`":
+            end = _closing(text, done, part[0])
+            pieces.append(f"{part[0]}{mask(text[done:end])}{text[end : end + len(part[0])]}")
+            done = min(end + len(part[0]), len(text))
+            continue
+        else:
+            pieces.append(_bare(part[0]))
+            continue
+        pieces.append(part[0])
+    return "".join([*pieces, text[done:]]), len(text)
 
 
 def _without_looks(text: str) -> str:

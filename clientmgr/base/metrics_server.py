@@ -9,10 +9,12 @@ import contextlib
 import errno
 import hmac
 import socket
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import urlsplit
 
 from prometheus_client import REGISTRY
@@ -28,6 +30,11 @@ log = get_logger(__name__)
 PLAIN_TEXT = "text/plain; charset=utf-8"
 BEAT_S = 1.0
 STUCK_AFTER_S = 15.0
+MOST_AT_ONCE = 16
+"""Connections. Each takes a thread and a file, which the daemon needs for its own work."""
+REQUEST_WITHIN_S = 10.0
+"""How long a client may take to send its whole request, and again to read the answer."""
+ROOM_WITHIN_S = 1.0
 
 Health = Callable[[], str]
 """What is wrong, in a few words; empty: nothing."""
@@ -92,16 +99,68 @@ def _http_server(settings: Settings, health: Health) -> Iterator[None]:
 
 
 class _Server(ThreadingHTTPServer):
+    """A connection that still owes us its request gives way to a newer one; one that we answer never does."""
+
+    request_queue_size = 128
+
     def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
         self.address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+        self._taken: set[Any] = set()
+        self._waiting: dict[Any, float] = {}
+        """Since when, the longest first."""
+        self._changed = threading.Condition()
         super().__init__(address, handler)
+
+    def verify_request(self, request: Any, client_address: Any) -> bool:
+        """Take a place; False: all are answered to, and none became free."""
+        with self._changed:
+            if len(self._taken) >= MOST_AT_ONCE and self._waiting:
+                self._cut_off(next(iter(self._waiting)))
+            if not self._changed.wait_for(lambda: len(self._taken) < MOST_AT_ONCE, ROOM_WITHIN_S):
+                return False
+            self._taken.add(request)
+            self._waiting[request] = time.monotonic()
+        return True
+
+    def service_actions(self) -> None:
+        """A byte now and then keeps nobody here: the limit is for the whole request."""
+        with self._changed:
+            too_old = time.monotonic() - REQUEST_WITHIN_S
+            for request in [request for request, since in self._waiting.items() if since < too_old]:
+                self._cut_off(request)
+
+    def is_complete(self, request: Any) -> bool:
+        """From now on its client waits for us. False: it was cut off, and what came of it is only a part."""
+        with self._changed:
+            return self._waiting.pop(request, None) is not None
+
+    def shutdown_request(self, request: Any) -> None:
+        super().shutdown_request(request)
+        with self._changed:
+            self._taken.discard(request)
+            self._waiting.pop(request, None)
+            self._changed.notify_all()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Whoever leaves early, or is cut off, is no news."""
+        if not isinstance(sys.exception(), OSError):
+            log.exception("a request for metrics failed")
+
+    def _cut_off(self, request: Any) -> None:
+        """Its thread reads the end of the connection, and gives the place back."""
+        del self._waiting[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
 
 def _handler(health: Health, token: str) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
-        timeout = 10.0  # of a connection that says nothing
+        server: _Server
+        timeout = REQUEST_WITHIN_S  # of each read, and of a whole answer; `_Server` limits the whole request
 
         def do_GET(self) -> None:
+            if not self.server.is_complete(self.connection):
+                return
             if not token and not _names_this_machine(self.headers.get("Host")):
                 self._answer(421, PLAIN_TEXT, b"this is not the address of the metrics")
                 return

@@ -51,6 +51,8 @@ class Visitor:
     """None: the request itself carried name and password."""
     is_new: bool = False
     """The browser does not have this session's cookie yet."""
+    password_mark: str = ""
+    """Where the request carried name and password: a digest of the user's line in the file, as it was then."""
 
     @property
     def actor(self) -> str:
@@ -209,7 +211,17 @@ class Authenticator:
         except (binascii.Error, UnicodeDecodeError, ValueError):
             return None
         user = await self.of_password(name, password, address) if separator else None
-        return None if user is None else Visitor(user.name, user.role, None)
+        if user is None:
+            return None
+        return Visitor(user.name, user.role, None, password_mark=self.sessions.password_mark(user))
+
+    def is_unchanged(self, visitor: Visitor) -> bool:
+        """Whether the user who sent name and password is still in the file, with that password and role.
+
+        The password itself is not checked again: that is slow, and counts as an attempt.
+        """
+        user = None if self.users is None else self.users.find(visitor.name)
+        return user is not None and visitor.password_mark == self.sessions.password_mark(user)
 
 
 def _log_failure(report: FailureReport) -> None:

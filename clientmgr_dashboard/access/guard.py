@@ -23,7 +23,7 @@ log = get_logger(__name__)
 
 MOST_BODY_BYTES: Final = 1024 * 1024
 LOOK_AGAIN_AFTER_S: Final = 5.0
-"""How long an open WebSocket may outlive its session."""
+"""How long an open WebSocket may outlive what opened it: a session, a user's password, a process's token."""
 POLICY_VIOLATION: Final = 1008
 
 _HEADERS: Final = {
@@ -108,14 +108,24 @@ class Guard:
 
         async def send_while_signed_in(message: Message) -> None:
             nonlocal looked_at, is_over
-            if not is_over and visitor.session is not None and time.monotonic() - looked_at > LOOK_AGAIN_AFTER_S:
-                looked_at, is_over = time.monotonic(), await self._visitor_if_any(connection) is None
+            if not is_over and time.monotonic() - looked_at > LOOK_AGAIN_AFTER_S:
+                looked_at, is_over = time.monotonic(), not await self._is_still_let_in(visitor, connection)
                 if is_over:
                     await send({"type": "websocket.close", "code": POLICY_VIOLATION})
             if not is_over:
                 await send(message)
 
         await self._app(scope, receive, send_while_signed_in)
+
+    async def _is_still_let_in(self, visitor: Visitor, connection: HTTPConnection) -> bool:
+        """Sessions and processes' tokens are read again, for they expire. Passwords are not tried again."""
+        if not visitor.password_mark:
+            return await self._visitor_if_any(connection) is not None
+        try:
+            return self._authenticator.is_unchanged(visitor)
+        except SettingsError as error:
+            log.warning("a WebSocket is ended", error=str(error))
+            return False
 
     async def _visitor_if_any(self, connection: HTTPConnection) -> Visitor | None:
         try:

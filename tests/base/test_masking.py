@@ -82,6 +82,18 @@ BY_LOOKS = [APNS, APNS.upper(), FCM, FID, ENDPOINT, "https://fcm.googleapis.com/
         *("pushToken", "push_token", "PUSH_TOKEN", "push-token", "deviceToken", "device_token", "apnsToken", "apns"),
         *("registrationId", "registration_ids", "fcmToken", "fcm_registration_id", "fid", "endpoint", "p256dh", "auth"),
         *("secret", "clientSecret", "password", "Authorization", "api_key", "apiKey", "X-Api-Key", "credentials"),
+        *("webPushAuth", "web_push_auth", "subscriptionAuth", "authKey", "AUTH_KEY", "signingKey", "encryption-key"),
+        *(
+            "pushTokenIos",
+            "push_token_old",
+            "tokenV2",
+            "token_2",
+            "apnsTokenSandbox",
+            "APNSTokenSandbox",
+            "jwt",
+            "userJWT",
+        ),
+        *("regId", "gcmRegId", "reg_ids", "clientSecretValue", "passwordNew", "endpointUrl", "tokenStatusToken"),
     ],
 )
 def test_a_member_of_a_likely_name_is_masked_in_documents_and_in_texts(name: str) -> None:
@@ -119,6 +131,17 @@ def test_a_password_in_an_address_is_masked() -> None:
     assert masked_words(text) == text.replace("hunter2", "…")
 
 
+@pytest.mark.parametrize("password", ["pa/ss", "pa@ss", "p/a:s/s", "1234", "p%2Fss"])
+def test_a_password_in_an_address_is_masked_whatever_it_is_made_of(password: str) -> None:
+    for before, after in (("postgresql://u:", "@h/db"), ("redis://:", "@127.0.0.1:6379/0")):
+        assert masked_words(f"no answer from {before}{password}{after}") == f"no answer from {before}…{after}"
+
+
+@pytest.mark.parametrize("address", ["http://h:8080/users/a@b.example", "http://[::1]:80/a@b", "http://h/x:y@z"])
+def test_a_path_with_an_at_sign_is_no_password(address: str) -> None:
+    assert masked_words(address) == address
+
+
 def test_places_in_a_traceback_stay_and_secrets_in_it_do_not() -> None:
     place = f'  File "/srv/{"Long3Name" * 12}/writer.py", line 5, in store'
     shown = masked_traceback(f"Traceback:\n{place}\n    store(token='{TOKEN}')\nValueError: {PEM} {APNS}")
@@ -148,6 +171,68 @@ def test_what_operators_need_stays(text: str) -> None:
     assert masked_words(text) == text
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("pushTokenStatus", "push_token_kind", "tokensValid", "tokens_superseded_share", "PUSH_TOKEN_STATUS_WAIT_MS"),
+        *("tokenType", "tokenExpiresAt", "push_token_version", "push_token_claims", "credentials_file", "cookieDomain"),
+        *(
+            "author",
+            "authority",
+            "tokenizer",
+            "secretary",
+            "authMethod",
+            "primaryKey",
+            "messageKey",
+            "key",
+            "region_id",
+        ),
+    ],
+)
+def test_what_is_only_about_a_secret_stays(name: str) -> None:
+    document = {name: "a value of some length"}
+    assert masked(document) == document
+    assert masked_words(json.dumps(document)) == json.dumps(document)
+
+
+@pytest.mark.parametrize("secret", BY_LOOKS)
+def test_a_secret_is_masked_where_it_is_a_members_name(secret: str) -> None:
+    document = {"results": {secret: "NotRegistered"}}
+    assert list(masked(document)["results"]) == [mask(secret)]
+    assert secret not in masked_data(json.dumps(document).encode()).decode()
+    assert secret not in str(masked({(secret, 1): 2}, whatever=True))
+
+
+def test_what_stands_in_a_secret_is_masked_where_it_is_a_members_name() -> None:
+    assert masked({"pushTokens": {TOKEN: True, "ios": "short"}}) == {"pushTokens": {mask(TOKEN): True, "ios": "…"}}
+
+
+def test_two_members_whose_masked_names_are_the_same_are_both_kept() -> None:
+    one, other = APNS, APNS[:20] + "0" + APNS[21:]
+    shown = str(mask(one))
+    assert masked({one: 1, other: 2, shown: 3, "a": 4}) == {shown: 1, f"{shown} (2)": 2, f"{shown} (3)": 3, "a": 4}
+
+
+def test_a_number_is_masked_where_a_secret_is_expected_and_what_is_no_value_stays() -> None:
+    data = b'{"password":1234567890,"token":[998877665544332211,1.5],"secret":null,"pushToken":false,"attempts":3}'
+    masked_ones = '{"password":"…","token":["…","…"],"secret":null,"pushToken":false,"attempts":3}'
+    assert masked_data(data) == masked_ones.encode()
+
+
+@pytest.mark.parametrize(
+    "value", ['pa"ssw0rdRest', 'pa\\"ssw0rdRest', "pa\nssw0rdRest", 'pa]}"ssw0rdRest', "'ssw0rdRest\\"]
+)
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+def test_a_quote_in_a_secret_does_not_end_it(value: str, depth: int) -> None:
+    for secret in (value, [value, value], {"deep": {"a": [value]}, "b": value}):
+        text = json.dumps({"password": secret, "model": "iPhone"})
+        for _ in range(depth):
+            text = json.dumps({"why": text})
+        shown = masked_words(f"refused: {text}")
+        assert "ssw0rd" not in shown
+        assert "iPhone" in shown, "what follows the secret stays"
+
+
 def test_ids_stay_in_documents_whatever_they_look_like() -> None:
     document = {"clientId": FID, "eventId": APNS, "customerId": 7, "pushTokenKind": "apns"}
     assert masked(document) == document
@@ -157,4 +242,14 @@ def test_a_hostile_text_is_searched_quickly() -> None:
     started = time.process_time()
     for text in ('token:"' * 20_000, "a" * 200_000, "https://" + "push." * 30_000, "aB3" * 60_000, "a=" * 80_000):
         masked_words(text)
+    for text in (
+        "\\" * 100_000,
+        'token:"' + '\\"' * 100_000,
+        "token:[" * 20_000,
+        'token:["' * 20_000,
+        "://a:b/" * 20_000,
+    ):
+        masked_words(text)
+    for name in ("token" * 20_000, "tokenA" * 20_000, "Auth" * 20_000):
+        is_secret_name(name)
     assert time.process_time() - started < 5

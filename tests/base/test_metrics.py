@@ -1,6 +1,10 @@
 """Metrics and health over HTTP, as a daemon serves them."""
 
 import asyncio
+import contextlib
+import select
+import socket
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -9,11 +13,13 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from prometheus_client import Counter
 
+from clientmgr.base import metrics_server
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.metrics_server import serve_metrics
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.local.embedded.server import free_port
 from tests.keys import TEST_KEY as TOKEN
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.anyio
 
@@ -120,6 +126,75 @@ async def test_a_page_whose_name_leads_here_reads_nothing(settings: Settings) ->
         for host in ("localhost", f"LOCALHOST:{settings.metrics_port}", "[::1]:9100", "127.0.0.1"):
             answer = await asyncio.to_thread(fetch, settings, "/healthz", headers={"Host": host})
             assert answer == (200, "ok"), host
+
+
+def connected(settings: Settings, sent: bytes) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", settings.metrics_port), timeout=10)
+    connection.sendall(sent)
+    return connection
+
+
+def still_open(connections: list[socket.socket]) -> int:
+    """Those that the server has neither answered nor closed."""
+    return len(connections) - len(select.select(connections, [], [], 0)[0])
+
+
+@pytest.mark.parametrize("sent", [b"", b"G", b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n"])
+async def test_idle_connections_take_few_places_and_a_scrape_among_them_is_answered(
+    settings: Settings, sent: bytes, capfd: pytest.CaptureFixture[str]
+) -> None:
+    threads_before = threading.active_count()
+    with contextlib.ExitStack() as opened:
+        async with serve_metrics(settings):
+            idle, most_threads = [], 0
+            for _ in range(200):
+                idle.append(opened.enter_context(connected(settings, sent)))
+                most_threads = max(most_threads, threading.active_count() - threads_before)
+            assert (await asyncio.to_thread(fetch, settings, "/metrics"))[0] == 200
+            assert (await asyncio.to_thread(fetch, settings, "/healthz")) == (200, "ok")
+            eventually(lambda: still_open(idle) <= 16, "the oldest are cut off")
+            assert still_open(idle[-10:]) == 10, "the newest stay"
+            assert most_threads < 25
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+async def test_who_is_answered_keeps_the_place_however_many_come(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, may_answer = threading.Event(), threading.Event()
+
+    def slowly(_registry: object) -> bytes:
+        asked.set()
+        may_answer.wait(10)
+        return b"late"
+
+    monkeypatch.setattr(metrics_server, "choose_encoder", lambda _accept: (slowly, "text/plain"))
+    with contextlib.ExitStack() as opened:
+        async with serve_metrics(settings):
+            scrape = asyncio.create_task(asyncio.to_thread(fetch, settings, "/metrics"))
+            await asyncio.to_thread(asked.wait, 10)
+            idle = [opened.enter_context(connected(settings, b"G")) for _ in range(40)]
+            eventually(lambda: still_open(idle) <= 16, "the oldest are cut off")
+            may_answer.set()
+            assert await scrape == (200, "late")
+
+
+async def test_a_request_that_comes_byte_by_byte_is_cut_off_in_time(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(metrics_server, "REQUEST_WITHIN_S", 0.5)
+
+    def drip(connection: socket.socket) -> bool:
+        """Whether it ends within 5 s."""
+        for _ in range(50):
+            if select.select([connection], [], [], 0.1)[0]:
+                return True
+            connection.sendall(b"x")
+        return False
+
+    async with serve_metrics(settings):
+        with connected(settings, b"GET /metrics HTTP/1.1\r\nX: ") as connection:
+            assert await asyncio.to_thread(drip, connection)
 
 
 async def test_without_a_port_nothing_is_served() -> None:
