@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.broker.interface import Message
 from clientmgr.contracts import topics
+from clientmgr.devices.queries import device_queries
 from clientmgr.erasure.places import Stores
 from clientmgr.erasure.proof import prove_contact
 from clientmgr.operations.dagster_addresses import dagster_database_url
@@ -76,3 +77,11 @@ async def test_a_link_after_the_merge_keeps_its_living_contact(erasing: Erasing)
     await written(erasing, event("updated", customer=7, client="c1", at=T + 6, language="en"))
     assert sorted(contact_ids(erasing), key=str) == [(20,), (None,), (None,)]
     assert erasing.query("SELECT contact_id FROM tenant_7.devices") == [(20,)]
+
+
+async def test_the_reconciliation_knows_contacts_whose_device_went_to_others(erasing: Erasing) -> None:
+    await written(erasing, linked(10, T), linked(11, T + 2))
+    query = in_schema(device_queries("batch")["linked_contacts"], CustomerId(7)).replace("%(in_contacts)s", "true")
+    assert sorted(erasing.query(query)) == [(10,), (11,)]
+    await deleted(erasing, 10, T + 1)
+    assert erasing.query(query) == [(11,)], "what is carried out is found no more"
