@@ -85,3 +85,24 @@ async def test_the_reconciliation_knows_contacts_whose_device_went_to_others(era
     assert sorted(erasing.query(query)) == [(10,), (11,)]
     await deleted(erasing, 10, T + 1)
     assert erasing.query(query) == [(11,)], "what is carried out is found no more"
+
+
+async def test_a_deleted_contacts_hash_goes_from_a_device_that_lives(erasing: Erasing) -> None:
+    await written(erasing, linked(10, T), linked(11, T + 2))
+    await deleted(erasing, 10, T + 3)
+    erasing.query("UPDATE tenant_7.contact_links SET linked_version = linked_version - 400 * 86400000::bigint")
+    erasing.sweep()
+    of_contact = "SELECT count(*) FROM tenant_7.contact_links WHERE contact_hash = %s"
+    assert erasing.query(of_contact, erasing.hashes.contact(7, 10)) == [(1,)], "its tombstone is still there"
+    erasing.query("UPDATE tenant_7.contact_tombstones SET recorded_at = recorded_at - interval '400 days'")
+    erasing.query("UPDATE clientmgr.erasure_sweeps SET started_at = started_at - interval '1 day'")
+
+    erasing.sweep()
+
+    assert erasing.query(of_contact, erasing.hashes.contact(7, 10)) == [(0,)]
+    assert erasing.query(of_contact, erasing.hashes.contact(7, 11)) == [(1,)]
+    assert erasing.query("SELECT contact_id, contact_hash FROM tenant_7.contact_links ORDER BY linked_version")[0] == (
+        None,
+        b"",
+    )
+    assert erasing.query("SELECT contact_id FROM tenant_7.devices") == [(11,)]
