@@ -19,6 +19,7 @@ ROWS_A_TRANSACTION: Final = 5000
 STEPS: Final = (
     "device_tombstones",
     "contact_tombstones",
+    "links_to_gone_contacts",
     "links_of_gone_devices",
     "repeated_links",
     "claims_of_gone_devices",

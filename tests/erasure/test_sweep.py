@@ -233,8 +233,8 @@ async def test_hashes_go_when_no_transport_can_bring_the_events_back(erasing: Er
     erasing.delete_device("gone")
     erasing.claim_token("t", "gone")
     erasing.query(
-        "INSERT INTO tenant_7.contact_links VALUES ('\\x01', 1, '\\xaa'), ('\\x01', 2, '\\xaa'), ('\\x01', 3, '\\xaa'),"
-        " ('\\x01', 4, '\\xbb'), ('\\x02', 1, '\\xaa');"
+        "INSERT INTO tenant_7.contact_links VALUES ('\\x01', 1, '\\xaa', 1), ('\\x01', 2, '\\xaa', 1),"
+        " ('\\x01', 3, '\\xaa', 1), ('\\x01', 4, '\\xbb', 2), ('\\x02', 1, '\\xaa', 1);"
         "INSERT INTO tenant_7.devices (application_code, client_id, device_hash) VALUES ('A', 'here', '\\x01');"
         "INSERT INTO tenant_7.contact_merges (from_contact_hash, merged_version, into_contact_hash, recorded_at)"
         " VALUES ('\\xaa', 1, '\\xbb', now() - interval '60 days'), ('\\xcc', 1, '\\xbb', now() - interval '60 days');"

@@ -11,6 +11,28 @@ DELETE FROM :"schema".contact_tombstones WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM :"schema".contact_tombstones WHERE recorded_at < now() - %(keep)s::interval LIMIT %(most)s
 ));
 
+-- name: links_to_gone_contacts
+-- Of a device that lives: each becomes what it counts as, an unlink of its version. A link that a merge passed on has no
+-- id of its own and may be somebody's.
+WITH old AS (
+    SELECT l.ctid, l.device_hash, l.linked_version FROM :"schema".contact_links AS l
+    WHERE l.contact_id IS NULL AND l.contact_hash <> ''
+        AND l.linked_version < extract(epoch FROM now() - %(keep)s::interval) * 1000
+        AND NOT EXISTS (SELECT FROM :"schema".contact_tombstones AS t WHERE t.contact_hash = l.contact_hash)
+        AND NOT EXISTS (
+            SELECT FROM :"schema".contact_merges AS m
+            WHERE m.from_contact_hash = l.contact_hash AND m.merged_version >= l.linked_version
+        )
+    LIMIT %(most)s
+),
+
+unlinked AS (
+    INSERT INTO :"schema".contact_links (device_hash, linked_version, contact_hash)
+    SELECT DISTINCT device_hash, linked_version, ''::bytea FROM old ON CONFLICT DO NOTHING
+)
+
+DELETE FROM :"schema".contact_links AS l USING old WHERE l.ctid = old.ctid;
+
 -- name: links_of_gone_devices
 DELETE FROM :"schema".contact_links WHERE ctid = ANY (ARRAY(
     SELECT l.ctid FROM :"schema".contact_links AS l

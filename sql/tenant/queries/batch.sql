@@ -86,5 +86,8 @@ FROM (
 JOIN :"schema".devices AS d USING (application_code, client_id);
 
 -- name: linked_contacts
--- The contacts that have devices, each once: from the index on contacts, without the table.
-SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL AND %(in_contacts)s;
+-- The contacts that have devices or had them, each once: a deletion may take a device that was unlinked since. An id goes
+-- from the links when its deletion is carried out.
+SELECT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL AND %(in_contacts)s
+UNION
+SELECT contact_id FROM :"schema".contact_links WHERE contact_id IS NOT NULL AND %(in_contacts)s;

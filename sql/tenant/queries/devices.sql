@@ -115,7 +115,7 @@ FROM holders AS h JOIN :"schema".contact_merges AS m ON m.from_contact_hash = h.
 -- name: delete_contacts
 -- Records the deletions, forgets the contacts' ids, and takes the devices of which nothing newer is known, so that nobody
 -- needs to know what was in them.
-WITH gone (contact_hash, deleted_version) AS (
+WITH RECURSIVE gone (contact_hash, deleted_version) AS (
     SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint [])
 ),
 
@@ -123,14 +123,26 @@ recorded AS (
     INSERT INTO :"schema".contact_tombstones (contact_hash, deleted_version) SELECT * FROM gone ON CONFLICT DO NOTHING
 ),
 
+-- Up to when a contact's links are links of a deleted one: for ever its own, and those of a merged one until its merge.
+-- No rule looks at the id of a contact that a merge has passed on.
+held (contact_hash, until) AS (
+    SELECT g.contact_hash, 9223372036854775807 FROM gone AS g
+    UNION
+    SELECT m.from_contact_hash, m.merged_version
+    FROM held AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+),
+
 unlinked AS (
     UPDATE :"schema".contact_links AS l SET contact_id = NULL
-    FROM gone AS g WHERE l.contact_hash = g.contact_hash AND l.contact_hash <> '' AND l.contact_id IS NOT NULL
+    FROM held AS h
+    WHERE l.contact_hash = h.contact_hash AND l.contact_hash <> '' AND l.contact_id IS NOT NULL
+        AND l.linked_version <= h.until
 ),
 
 unmerged AS (
     UPDATE :"schema".contact_merges AS m SET into_contact_id = NULL
-    FROM gone AS g WHERE m.into_contact_hash = g.contact_hash AND m.into_contact_id IS NOT NULL
+    FROM held AS h
+    WHERE m.into_contact_hash = h.contact_hash AND m.into_contact_id IS NOT NULL AND m.merged_version <= h.until
 ),
 
 deleted AS (

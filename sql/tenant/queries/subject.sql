@@ -10,12 +10,21 @@ SELECT device_hash, push_token_hash, push_token, web_push ->> 'endpoint' FROM :"
 WHERE contact_id = %(contact_id)s::bigint;
 
 -- name: deleted_devices
--- Devices that went with a contact that they were linked to, and whether they have come back, with which token.
+-- Devices that went with a contact that they were linked to, be it by a merge, and whether they have come back, with
+-- which token.
+WITH RECURSIVE holders (contact_hash) AS (
+    SELECT %(contact_hash)s::bytea
+    UNION
+    SELECT m.from_contact_hash
+    FROM holders AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+)
+
 SELECT t.device_hash, t.contact_deleted_version, t.recorded_at, d.device_hash IS NOT NULL, d.push_token_hash
 FROM :"schema".device_tombstones AS t
 LEFT JOIN :"schema".devices AS d USING (device_hash)
 WHERE t.contact_deleted_version > 0 AND t.device_hash IN (
-    SELECT l.device_hash FROM :"schema".contact_links AS l WHERE l.contact_hash = %(contact_hash)s
+    SELECT l.device_hash
+    FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> ''
 );
 
 -- name: tokens
@@ -28,8 +37,17 @@ JOIN unnest(%(devices)s::bytea [], %(recorded)s::timestamptz []) AS gone (device
 WHERE d.created_at < gone.recorded_at;
 
 -- name: links
-SELECT device_hash, linked_version, contact_hash, contact_id FROM :"schema".contact_links
-WHERE contact_hash = %(contact_hash)s ORDER BY linked_version, device_hash;
+-- Also those of contacts that were merged into it.
+WITH RECURSIVE holders (contact_hash) AS (
+    SELECT %(contact_hash)s::bytea
+    UNION
+    SELECT m.from_contact_hash
+    FROM holders AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+)
+
+SELECT l.device_hash, l.linked_version, l.contact_hash, l.contact_id
+FROM holders AS h JOIN :"schema".contact_links AS l USING (contact_hash) WHERE l.contact_hash <> ''
+ORDER BY l.linked_version, l.device_hash;
 
 -- name: merges
 SELECT from_contact_hash, merged_version, into_contact_hash, into_contact_id, recorded_at FROM :"schema".contact_merges
