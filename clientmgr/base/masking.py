@@ -37,57 +37,13 @@ _LIKELY_WORDS: Final = re.compile(
 )
 """The last such word of a name. What stands behind it (`pushTokenIos`, `token_old`) changes nothing, unless it says
 that this is something about the secret."""
-_ABOUT_IT: Final = frozenset(
-    (
-        *(
-            "status",
-            "state",
-            "kind",
-            "kinds",
-            "type",
-            "types",
-            "version",
-            "name",
-            "names",
-            "provider",
-            "source",
-            "error",
-        ),
-        *(
-            "reason",
-            "method",
-            "mode",
-            "scheme",
-            "scope",
-            "role",
-            "user",
-            "file",
-            "path",
-            "domain",
-            "host",
-            "server",
-            "port",
-        ),
-        *(
-            "url",
-            "uri",
-            "count",
-            "number",
-            "total",
-            "share",
-            "size",
-            "length",
-            "bytes",
-            "limit",
-            "max",
-            "min",
-            "prefix",
-        ),
-        *("at", "date", "time", "timestamp", "age", "ttl", "s", "ms", "seconds", "hours", "days", "expiry", "expires"),
-        *("valid", "invalid", "expired", "missing", "none", "superseded", "included", "required", "enabled", "failed"),
-        *("set", "cleared", "updated", "changed", "created", "seen", "verdict", "verdicts", "claims", "hash", "hashes"),
-        *("digest", "mark", "fields", "columns", "within", "secure", "context", "members"),
-    )
+_ABOUT_IT: Final = re.compile(
+    r"\b(?:status|state|kind|kinds|type|types|version|name|names|provider|source|error|reason|method|mode"
+    r"|scheme|scope|role|user|file|path|domain|host|server|port|url|uri|count|number|total|share|size"
+    r"|length|bytes|limit|max|min|prefix|at|date|time|timestamp|age|ttl|s|ms|seconds|hours|days|expiry"
+    r"|expires|valid|invalid|expired|missing|none|superseded|included|required|enabled|failed|set|cleared"
+    r"|updated|changed|created|seen|verdict|verdicts|claims|hash|hashes|digest|mark|fields|columns|within"
+    r"|secure|context|members)\b"
 )
 _NAMED: Final[set[str]] = set()
 """What the contracts call a secret, likely name or not. They stand above, so they say it themselves."""
@@ -141,7 +97,7 @@ def is_secret_name(name: str) -> bool:
         return True
     words = " ".join(_WORDS.findall(name)).lower()
     found = _LIKELY_WORDS.match(words)
-    return found is not None and _ABOUT_IT.isdisjoint(words[found.end() :].split())
+    return found is not None and _ABOUT_IT.search(words, found.end()) is None
 
 
 def name_secrets(names: Iterable[str]) -> None:
