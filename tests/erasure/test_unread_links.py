@@ -67,6 +67,9 @@ async def test_a_merge_that_waits_still_passes_on_the_links_of_a_deleted_contact
     assert erasing.query("SELECT count(*) FROM clientmgr.delayed_message_t") == [(1,)]
     await delete(erasing, 10, at=NOW + 5, swept=swept)
     erasing.make_due()
+    # Before the link: one that precedes the deletion and comes ahead of its merge is the case that depends on arrival.
+    await erasing.burst(writer.DAEMON)
+    assert erasing.query('SELECT count(*) FROM "tenant_7".contact_merges') == [(1,)]
 
     await read(erasing, event("contactLinked", at=NOW + 1, contactId=10))
 
