@@ -206,7 +206,7 @@ async def test_publishing_goes_on_after_the_server_ended_the_idle_connection(
     await log_broker.publish(TOPIC, [message(1)])
     query("""
         SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
-        WHERE datname = current_database() AND pid <> pg_backend_pid()
+        WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
     """)
     await log_broker.publish(TOPIC, [message(2)])
     recorder, _ = await drain(log_broker)

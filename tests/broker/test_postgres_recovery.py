@@ -88,7 +88,7 @@ async def test_a_consumer_survives_backends_that_are_ended(log_broker: PostgresB
         await asyncio.sleep(0.03)
         query("""
             SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-            WHERE datname = current_database() AND pid <> pg_backend_pid()
+            WHERE datname = current_database() AND pid <> pg_backend_pid() AND backend_type = 'client backend'
         """)
     await until(lambda: everything_written(query), "the rest of the messages", 60)
     stop.set()

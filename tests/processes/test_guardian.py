@@ -176,9 +176,10 @@ def test_starting_and_stopping_leaves_nothing_open(shell: Shell) -> None:
 
     run_once()
     before = psutil.Process().num_fds()
-    for _ in range(3):
+    for _ in range(10):
         run_once()
-    assert psutil.Process().num_fds() == before
+    # What other threads of the process open meanwhile counts too. A run that leaves something open leaves ten.
+    assert psutil.Process().num_fds() < before + 10
 
 
 def test_asking_for_a_stop_does_not_wait_for_it(shell: Shell) -> None:

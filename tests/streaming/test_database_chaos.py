@@ -29,7 +29,7 @@ Administer = Callable[[str], None]
 
 END_SESSIONS = """
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE datname = '{database}' AND pid <> pg_backend_pid()"""
+    WHERE datname = '{database}' AND pid <> pg_backend_pid() AND backend_type = 'client backend'"""
 
 
 @pytest.fixture
