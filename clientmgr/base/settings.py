@@ -312,6 +312,18 @@ class Settings(BaseSettings):
         description="Compare devices with DynamoDB when the dashboard's numbers are collected, which scans its table. "
         "auto: where DYNAMODB_ENDPOINT is set.",
     )
+    migration_check_hours: float = Field(
+        48.0,
+        gt=0,
+        description="How long a comparison with DynamoDB allows a customer's migration to go on to the next stage.",
+    )
+    migration_max_fallback_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of a customer's contacts of the last 24 hours whose devices only DynamoDB had. Above it the "
+        "customer's migration does not go on to PostgreSQL alone.",
+    )
     sync_sample_size: int = Field(
         100, ge=1, le=10_000, description="Devices of each tenant that are compared with DynamoDB field by field."
     )

@@ -28,6 +28,7 @@ from clientmgr.cli import (
     live,
     load,
     messages,
+    migration,
     run,
     services,
     stack,
@@ -87,6 +88,7 @@ load.register(app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
+app.add_typer(migration.app, name="migration")
 
 
 def main() -> None:

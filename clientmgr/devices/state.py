@@ -125,6 +125,19 @@ def judged(token: TokenFacet, verdict: TokenVerdict) -> TokenFacet:
     return replace(token, status=verdict.status, status_version=verdict.version)
 
 
+def fields_changed(before: DeviceState | None, after: DeviceState) -> list[str]:
+    """Which parts of a device differ, by the names of fields."""
+    if before is None:
+        return ["the device"]
+    names = [name for name, info in after.info.items() if before.info.get(name) != info]
+    names += [name for name in before.info if name not in after.info]
+    if before.token != after.token:
+        names.append("push_token")
+    if before.contact != after.contact:
+        names.append("contact_id")
+    return names or ["last_seen_at"]
+
+
 def provider_of(state: DeviceState) -> str:
     return "none" if state.token.token is None else PROVIDER_OF_KIND[state.token.token.kind]
 

@@ -5,7 +5,7 @@ The caller's transaction is used as it is. Whoever writes takes the tenant's wri
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,7 +35,7 @@ from clientmgr.devices.rows import (
     state_of,
     tombstone_columns,
 )
-from clientmgr.devices.state import DeviceKey, TokenVerdict
+from clientmgr.devices.state import DeviceKey, TokenVerdict, fields_changed
 
 DEVICES_AT_ONCE = 64
 """In one statement."""
@@ -75,6 +75,27 @@ class DeviceStore:
                     await _record_merges(connection, tenant_queries(customer_id), of_tenant)
             names = {customer_id: of_tenant.names for customer_id, of_tenant in hashes.items()}
             await _apply(connection, touched, names, lambda customer_id: fold(events[customer_id], hashes[customer_id]))
+
+    async def changes_by(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, events: Sequence[DecodedEvent]
+    ) -> dict[DeviceKey, list[str]]:
+        """What `apply_events` would change: by device, the fields. Nothing is written, but the write lock is taken."""
+        hashes = TenantHashes(self.hashes, customer_id)
+        touched = touched_by(events, hashes)
+        changed: dict[DeviceKey, list[str]] = {}
+        async with connection.pipeline():
+            await _lock_writes(connection, [customer_id])
+            questions = await _ask(connection, customer_id, touched, hashes.names)
+            decider, stored = await _decider(fold(events, hashes), questions)
+            for claim in decider.claims.values():
+                if (key := hashes.names.get(claim.device)) is not None:
+                    changed[key] = ["push_token"]
+            async for writes in _decisions(decider, stored, questions):
+                for device, (key, state) in writes.devices.items():
+                    changed[key] = fields_changed(stored.devices.get(device), state)
+                for device in writes.deleted_devices:
+                    changed.setdefault(stored.names[device], ["deleted"])
+        return changed
 
     async def delete_contacts(
         self, connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, Collection[int]]]
@@ -239,21 +260,32 @@ async def _merge(
     connection: AsyncConnection[Any], queries: Mapping[str, bytes], changes: TenantChanges, questions: Questions
 ) -> None:
     """Bring one tenant's tables to what the changes and the answers say together."""
+    decider, stored = await _decider(changes, questions)
+    await _write(connection, queries, decider.first())
+    async for writes in _decisions(decider, stored, questions):
+        await _write(connection, queries, writes)
+
+
+async def _decider(changes: TenantChanges, questions: Questions) -> tuple[Decider, Stored]:
+    """With the answers about tokens and contacts; those about devices are still to be read."""
     stored = Stored()
     for row in () if questions.claims is None else await questions.claims.fetchall():
         _note_claim(row, stored)
     for row in () if questions.histories is None else await questions.histories.fetchall():
         _note_history(row, stored)
-    decider = Decider(changes, stored)
-    await _write(connection, queries, decider.first())
+    return Decider(changes, stored), stored
+
+
+async def _decisions(decider: Decider, stored: Stored, questions: Questions) -> AsyncIterator[Writes]:
+    """What is to be written of devices, some at a time, as the answers come."""
     for devices, rows in questions.devices:
         for row in await rows.fetchall():
             own, by_contact = row[TOMBSTONE]
             if own is not None:
                 stored.tombstones[row[0]] = Tombstone(own, by_contact)
             _note_device(row, stored)
-        await _write(connection, queries, decider.about(devices))
-    await _write(connection, queries, decider.about(decider.former_holders))
+        yield decider.about(devices)
+    yield decider.about(decider.former_holders)
 
 
 def _note_device(row: Sequence[Any], stored: Stored) -> None:

@@ -15,8 +15,14 @@ from clientmgr.erasure.deletions import GONE_MEANWHILE, Lookup, tenants_with_has
 
 QUERIES = named_queries("erasure/queries/other_places.sql")
 
-STAGED: Final = ("orphan_candidates_staged", "deleted_contacts_staged", "dashboard_tenant_metrics_staged")
-"""What tasks of Spark left behind. Whatever is used is moved on within minutes."""
+STAGED: Final = (
+    "orphan_candidates_staged",
+    "deleted_contacts_staged",
+    "dashboard_tenant_metrics_staged",
+    "legacy_devices_staged",
+    "legacy_devices",
+)
+"""What tasks of Spark left behind, and what an import that was given up did. Whatever is used is gone within hours."""
 
 
 def sweep(connection: Connection[Any], settings: Settings, lookup: Lookup) -> Iterator[tuple[str, int]]:

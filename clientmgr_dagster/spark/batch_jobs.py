@@ -48,6 +48,8 @@ JOBS: Final = {
     for job in (
         BatchJob("orphans", f"{_OURS}.orphans:find_orphans", (_READER, _WRITER)),
         BatchJob("tenant_metrics", f"{_OURS}.tenant_metrics:collect_metrics", (_READER, _WRITER), _AWS),
+        # It reads no tenant.
+        BatchJob("legacy_devices", f"{_OURS}.legacy_devices:scan_legacy_devices", (_WRITER,), _AWS),
         # It reads no tenant. The key is for the hashes of contacts.
         BatchJob("deleted_contacts", f"{_OURS}.deleted_contacts:store_page", (_WRITER, _KEY), _GOOGLE),
         BatchJob(

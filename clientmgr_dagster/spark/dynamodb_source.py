@@ -1,10 +1,11 @@
 """Spark's data source for the legacy store's devices: a task for each segment of one parallel scan of the table.
 
-A scan is read once and answers both questions of it: how many devices each tenant has there, and which of them are the
-sample. Most items are counted and hashed and forgotten in the task; tokens leave it only as digests. It takes no more
-than a share of the table's capacity (`scan_pace.py`).
+For a comparison a scan answers two questions: how many devices each tenant has there, and which of them are the sample.
+Most items are counted and hashed and forgotten in the task; tokens leave it only as digests. For an import it gives the
+tenants' items whole. It takes no more than a share of the table's capacity (`scan_pace.py`).
 """
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -17,7 +18,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id
-from clientmgr.contracts.device_fields import LEGACY_FIELDS
+from clientmgr.base.settings import Settings
+from clientmgr.contracts.device_fields import LEGACY_FIELDS, SENDERS_FIELDS
 from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.tenant_metrics.sync import Smallest, fields_of_item, sample_hash
 from clientmgr_dagster.spark.registration import register_once
@@ -31,22 +33,33 @@ SCHEMA: Final = (
 )
 """A device of the sample, or how many `items` a segment has of a customer, or why it could not be read."""
 
-# What is compared; anything else that items may have stays where it is.
-_ATTRIBUTES: Final = ("contactKey", "deviceKey", *(field.legacy for field in LEGACY_FIELDS))
+WHOLE_SCHEMA: Final = "customer_id bigint, device_key string, contact_id string, item string, error string"
+"""An item with all that the mapper would read of it, as DynamoDB's JSON, or why a segment could not be read."""
+
+_KEYS: Final = ("contactKey", "deviceKey")
+# Anything else that items may have stays where it is.
+_COMPARED: Final = (*_KEYS, *(field.legacy for field in LEGACY_FIELDS if field.legacy))
+_IMPORTED: Final = (*_KEYS, *(field.legacy for field in SENDERS_FIELDS if field.legacy))
 _ANSWERED_ERRORS: Final = (BotoCoreError, ClientError)
 
 
 @dataclass(frozen=True)
 class DeviceScan:
-    """Which customers' devices are counted and sampled. Nothing in it is secret: it travels as options."""
+    """Whose devices are counted and sampled, or taken whole. It travels as options: nothing in it is secret."""
 
     customers: tuple[CustomerId, ...]
     segments: int
-    sample_size: int
+    sample_size: int = 0
+    """0: all of them, whole."""
     share: float = 0.5
     """Of the table's read capacity, for all segments together."""
     units: float = 0.0
     """Read units a second, in place of a share; 0: the share counts."""
+
+    @classmethod
+    def from_settings(cls, settings: Settings, customers: Sequence[CustomerId], sample_size: int = 0) -> "DeviceScan":
+        share, units = settings.dynamodb_scan_share, settings.dynamodb_scan_units
+        return cls(tuple(customers), settings.spark_partitions, sample_size, share=share, units=units)
 
     def options(self) -> dict[str, str]:
         return {
@@ -107,21 +120,22 @@ class DynamoDbReader(DataSourceReader):
         if segment.error:
             yield self._failure(segment.error)
             return
-        sampling = _Sampling(self._scan)
+        taking: _Sampling | _Whole = _Sampling(self._scan) if self._scan.sample_size else _Whole(self._scan)
         try:
             for page in self._pages(segment):
-                if rows := [row for item in page if (row := sampling.row(item)) is not None]:
+                if rows := [row for item in page if (row := taking.row(item)) is not None]:
                     yield self._batch(rows)
         except _ANSWERED_ERRORS as error:
             yield self._failure(_text_of(error))
             return
-        # Of each customer, also where there is nothing: so that none goes without a word.
-        yield self._batch([{"customer_id": int(name), "items": count} for name, count in sampling.items.items()])
+        if rows := taking.at_the_end():
+            yield self._batch(rows)
 
     def _pages(self, segment: Segment) -> Iterator[list[dict[str, Any]]]:
         pace = ScanPace(segment.units)
         client = self._access.client()
-        names = {f"#{number}": name for number, name in enumerate(_ATTRIBUTES)}
+        attributes = _COMPARED if self._scan.sample_size else _IMPORTED
+        names = {f"#{number}": name for number, name in enumerate(attributes)}
         request = {
             "TableName": self._access.table,
             "Segment": segment.number,
@@ -173,6 +187,31 @@ class _Sampling:
             "fields": fields_of_item(item),
         }
 
+    def at_the_end(self) -> list[dict[str, Any]]:
+        """Of each customer, also where there is nothing: so that none goes without a word."""
+        return [{"customer_id": int(name), "items": count} for name, count in self.items.items()]
+
+
+class _Whole:
+    """Takes the items of some customers as they are."""
+
+    def __init__(self, scan: DeviceScan) -> None:
+        self._customers = {str(customer) for customer in scan.customers}
+
+    def row(self, item: Mapping[str, Mapping[str, Any]]) -> dict[str, Any] | None:
+        customer, _, contact_id = item["contactKey"]["S"].partition("#")
+        if customer not in self._customers:
+            return None
+        return {
+            "customer_id": int(customer),
+            "device_key": item["deviceKey"]["S"],
+            "contact_id": contact_id,
+            "item": json.dumps(item, ensure_ascii=False),
+        }
+
+    def at_the_end(self) -> list[dict[str, Any]]:
+        return []
+
 
 def dynamodb_source(access: DynamoDbAccess) -> type[DataSource]:
     """The class to register; it holds how DynamoDB is reached. Credentials are found where a task runs."""
@@ -188,10 +227,16 @@ def dynamodb_source(access: DynamoDbAccess) -> type[DataSource]:
     return DynamoDbSource
 
 
+def scan_access(settings: Settings) -> DynamoDbAccess:
+    return DynamoDbAccess.from_settings(settings, attempts=settings.sync_scan_attempts)
+
+
 def read_dynamodb(spark: SparkSession, access: DynamoDbAccess, scan: DeviceScan) -> DataFrame:
-    """Rows of SCHEMA. Each use of the result scans the table, which costs money: use it once."""
+    """Rows of SCHEMA, or of WHOLE_SCHEMA. Each use of the result scans the table, which costs money: use it once."""
     register_once(spark, dynamodb_source, access)
-    return spark.read.format(FORMAT).schema(SCHEMA).options(**scan.options()).load()
+    return (
+        spark.read.format(FORMAT).schema(SCHEMA if scan.sample_size else WHOLE_SCHEMA).options(**scan.options()).load()
+    )
 
 
 def _text_of(error: Exception) -> str:

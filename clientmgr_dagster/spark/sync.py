@@ -11,10 +11,9 @@ from pyspark.sql import functions as F
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
-from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.tenant_metrics.sync import DIFFERENT, MISSING_IN_DYNAMODB, MISSING_IN_POSTGRES, Sampled, compare
 from clientmgr_dagster.spark.devices import reading_conninfo
-from clientmgr_dagster.spark.dynamodb_source import DeviceScan, read_dynamodb
+from clientmgr_dagster.spark.dynamodb_source import DeviceScan, read_dynamodb, scan_access
 from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot
 from clientmgr_dagster.spark.tenant_source import Request, read_tenants
 
@@ -56,15 +55,7 @@ def sync_results(
     )
     rows = read_tenants(spark, reading_conninfo(database, settings), request, _SAMPLE)
     here = rows.withColumn("items", F.lit(None).cast("bigint")).withColumn("is_postgres", F.lit(True))
-    access = DynamoDbAccess.from_settings(settings, attempts=settings.sync_scan_attempts)
-    scan = DeviceScan(
-        customers,
-        settings.spark_partitions,
-        size,
-        share=settings.dynamodb_scan_share,
-        units=settings.dynamodb_scan_units,
-    )
-    items = read_dynamodb(spark, access, scan)
+    items = read_dynamodb(spark, scan_access(settings), DeviceScan.from_settings(settings, customers, size))
     both = here.unionByName(items.withColumn("is_postgres", F.lit(False)))
 
     def compare_tenant(found: pa.Table) -> pa.Table:

@@ -61,7 +61,7 @@ async def main(database: Database) -> dict[str, Any]:
         "spark": [device_columns.COLUMN_TYPES["carrier"], [value for (value,) in read_by_spark]],
         "legacy item": item["carrier"],
         "legacy device": getattr(device_of(CONTACT, "", item), "carrier", None),
-        "legacy scan": "carrier" in dynamodb_source._ATTRIBUTES,
+        "legacy scan": "carrier" in dynamodb_source._COMPARED,
         "compared with the legacy store": msgspec.json.decode(fields_of_item(item) or "{}")["carrier"],
     }
 

@@ -36,3 +36,9 @@ DELETE FROM clientmgr.deleted_contacts_staged WHERE staged_at < now() - %(keep)s
 
 -- name: forget_dashboard_tenant_metrics_staged
 DELETE FROM clientmgr.dashboard_tenant_metrics_staged WHERE staged_at < now() - %(keep)s::interval;
+
+-- name: forget_legacy_devices_staged
+DELETE FROM clientmgr.legacy_devices_staged WHERE staged_at < now() - %(keep)s::interval;
+
+-- name: forget_legacy_devices
+DELETE FROM clientmgr.legacy_devices WHERE scanned_at < now() - %(keep)s::interval;

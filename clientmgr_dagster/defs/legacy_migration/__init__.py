@@ -1,0 +1,1 @@
+"""The way from DynamoDB to PostgreSQL, customer by customer."""
