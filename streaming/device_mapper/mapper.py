@@ -25,6 +25,7 @@ from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.sending import Recipient, decode_message
 from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics, SendingType
 from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.legacy_migration.fallback_answers import FallbackAnswers
 from clientmgr.sending import metrics
 from clientmgr.sending.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
 from clientmgr.sending.mapping import Mapped, MessageMapper, distinct
@@ -77,6 +78,7 @@ class DeviceMapper:
         manager = DeviceManager(settings)
         services.closing.callback(manager.close)
         self._fetcher = DeviceFetcher(manager, KeyedHashes.from_settings(settings))
+        self._fallback_answers = FallbackAnswers()
         self._tenants = TenantBatches(services, self._map)
 
     async def __call__(self, batch: Batch) -> Sequence[Outcome]:
@@ -88,6 +90,7 @@ class DeviceMapper:
         for one in work:
             if one.position not in failures:
                 self._publish(batch, one.item.mapped)
+        await self._fallback_answers.record(batch.connection)
         return outcomes
 
     async def _decode(self, batch: Batch, outcomes: list[Outcome]) -> list[Work[Job]]:
@@ -139,9 +142,13 @@ class DeviceMapper:
                 await asyncio.wait([asked[1]])
 
     async def _fetch(self, connection: AsyncConnection[Any], customer_id: CustomerId, portion: Portion) -> Fetched:
-        return await self._fetcher.fetch(
-            connection, customer_id, portion.application_code, portion.contact_ids(), portion.strategy
+        contacts = portion.contact_ids()
+        fetched = await self._fetcher.fetch(
+            connection, customer_id, portion.application_code, contacts, portion.strategy
         )
+        if portion.strategy is Strategy.POSTGRES_THEN_DYNAMODB:
+            self._fallback_answers.note(customer_id, len(contacts), len(fetched.from_dynamodb))
+        return fetched
 
     def _publish(self, batch: Batch, mapped: Mapped) -> None:
         for provider, messages in mapped.sent.items():
