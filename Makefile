@@ -10,7 +10,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test check quick-tests test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
+.PHONY: help setup standins demo up test check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,13 +31,16 @@ up: setup ## Run the whole system without demo data
 	@exec $(BIN)/clientmgr up
 
 test: setup standins lint ## Lint, type-check and run the test suite
-	$(BIN)/pytest -n 2 --no-loadscope-reorder
+	$(BIN)/pytest -n 2 --no-loadscope-reorder -m "not bench"
+
+test-bench: setup standins ## Every benchmark in small: it runs, and its variants do the same work; a minute or two
+	$(BIN)/pytest -n 2 --no-loadscope-reorder -m bench
 
 check: setup ## Format, lint, types, layers and all tests that need no server: under a minute
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target lint quick-tests
 
 quick-tests: setup
-	QUICK_TESTS=1 $(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not server"
+	QUICK_TESTS=1 $(BIN)/pytest -q -n 2 --no-loadscope-reorder -m "not server and not bench"
 
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_everywhere.py tests/spark/test_submit.py

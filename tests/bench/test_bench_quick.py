@@ -18,9 +18,9 @@ from bench.harness.options import Options
 from bench.harness.report import Line, speed_ratio
 from bench.harness.servers import bench_postgres
 
-pytestmark = pytest.mark.server
 
-
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -33,6 +33,8 @@ def test_the_tenants_benchmark_runs_and_says_which_peers_are_absent(
     assert all(line.wall_s > 0 for table in tables for line in table.lines)
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_broadcast_benchmark_runs_and_every_frame_arrives(tmp_path: Path) -> None:
     scenario = bench.broadcast.Scenario(connections=6, events=2, rate=200, records=40)
 
@@ -43,6 +45,8 @@ def test_the_broadcast_benchmark_runs_and_every_frame_arrives(tmp_path: Path) ->
     assert any("lag of ours: p50" in note for note in table.notes)
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp_path: Path) -> None:
     options = Options(quick=True, rounds=1, folder=tmp_path)
     with bench_postgres(options) as server:
@@ -53,6 +57,8 @@ def test_the_device_mappers_benchmark_runs_and_its_variants_do_the_same_work(tmp
     assert len(variants) == 6
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_event_logs_benchmark_runs_and_ours_tells_less_than_every_tenant_each_time(tmp_path: Path) -> None:
     with bench_postgres(Options(quick=True, rounds=1, folder=tmp_path)) as server:
         table = bench.event_log.compare(server, tenants=20, hours=1)
@@ -64,6 +70,8 @@ def test_the_event_logs_benchmark_runs_and_ours_tells_less_than_every_tenant_eac
     assert ours < each / 3
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_writers_benchmark_runs_and_its_variants_leave_the_same_rows(tmp_path: Path) -> None:
     with bench_postgres(Options(quick=True, rounds=1, folder=tmp_path)) as server:
         table = next(bench.writer.writing(server, tmp_path, [2], 300, 1))
@@ -73,6 +81,8 @@ def test_the_writers_benchmark_runs_and_its_variants_leave_the_same_rows(tmp_pat
         assert [line.variant for line in measured.lines] == ["ours, the daemon", "limit: prebuilt bulk statements"]
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_dashboards_benchmark_runs_and_its_variants_show_the_same(tmp_path: Path) -> None:
     tables = list(bench.dashboard.compare(Options(quick=True, rounds=1, folder=tmp_path), tenants=120))
 

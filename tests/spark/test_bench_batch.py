@@ -1,5 +1,6 @@
 """The batch benchmark runs, and its variants find the same. Here and not with the other benchmarks for its session."""
 
+import pytest
 from pyspark.sql import SparkSession
 
 import bench.batch
@@ -8,6 +9,7 @@ from bench.harness.servers import BenchPostgres
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 
 
+@pytest.mark.bench
 def test_the_variants_of_the_batch_benchmark_do_the_same_work(
     spark: SparkSession, postgres_server: EmbeddedPostgres
 ) -> None:

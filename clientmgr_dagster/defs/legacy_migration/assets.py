@@ -203,7 +203,9 @@ def _settle(context: dg.AssetExecutionContext, tenants: TenantsResource, custome
     stages: dict[CustomerId, OwnNumbers] = {}
     for customer in customers:
         with tenants.database.connect(Role.WRITER) as connection:
-            stages[customer] = {"stage": settle_check(connection, audit, tenants.settings, customer, actor=ACTOR).stage}
+            stages[customer] = {
+                "stage": str(settle_check(connection, audit, tenants.settings, customer, actor=ACTOR).stage)
+            }
     log_partitions(context, STAGE, stages.items())
 
 
