@@ -18,12 +18,19 @@ from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.batch_jobs import JOBS, job_of
 from clientmgr_dagster.spark.contact_deletion_reconciliation import find_unerased
 from clientmgr_dagster.spark.deleted_contacts import store_page
+from clientmgr_dagster.spark.legacy_devices import scan_legacy_devices
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.session import SparkResource
 from clientmgr_dagster.spark.tenant_metrics import collect_metrics
 
 RUN = "everywhere"
-ALL_JOBS: tuple[Callable[..., Any], ...] = (find_orphans, collect_metrics, store_page, find_unerased)
+ALL_JOBS: tuple[Callable[..., Any], ...] = (
+    find_orphans,
+    collect_metrics,
+    store_page,
+    find_unerased,
+    scan_legacy_devices,
+)
 
 
 def run_every_job(customers: Sequence[CustomerId], now: datetime) -> list[int]:
@@ -57,6 +64,7 @@ def run_every_job(customers: Sequence[CustomerId], now: datetime) -> list[int]:
             collected_at=now,
             run_id=RUN,
         )
+        spark.run(context, scan_legacy_devices, database, settings, customers, scanned_at=now, run_id=RUN)
         with DeletedContactsBigQuery.from_settings(settings).get_client() as client:
             since = dict.fromkeys(customers, datetime(2020, 1, 1, tzinfo=UTC))
             for page in fetch_pages(

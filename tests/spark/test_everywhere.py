@@ -32,6 +32,7 @@ TABLES = {
     "dashboard_tenant_metrics": "customer_id, collected_at, run_id, to_jsonb(dashboard_tenant_metrics) - 'table_bytes'",
     "deleted_contacts": "customer_id, contact_id, deleted_at, contact_hash",
     "unerased_contacts": "*",
+    "legacy_devices": "customer_id, device_key, contact_id, item::jsonb, scanned_at",
     "batch_failures": "run_id, step, customer_id, error",
 }
 """Result tables, and what of them can be compared: not when a page was stored, nor what autovacuum adds to a table."""
@@ -123,6 +124,9 @@ def test_in_process_every_job_finds_what_plain_sql_finds(
     linked = [row for customer in (ORDINARY, HUGE) for row in tenants.query(LINKED.format(customer=customer))]
     assert [row[:2] for row in found["unerased_contacts"]] == linked
     assert len(linked) > 400
+    scanned = {(row[0], row[1].partition("#")[2]) for row in found["legacy_devices"]}
+    with_contacts = tenants.query('SELECT client_id FROM "tenant_12".devices WHERE contact_id IS NOT NULL')
+    assert scanned == {(HUGE, client) for (client,) in with_contacts}
     counted = tenants.query("SELECT customer_id, status, devices, sync_status FROM clientmgr.dashboard_tenant_metrics")
     assert sorted(counted)[1:] == [
         (HUGE, "ok", 2000, "in sync"),

@@ -1,6 +1,7 @@
 """`legacy_devices`, `legacy_import` and `migration_stage` in Dagster, on Spark and a stand-in of DynamoDB."""
 
 import uuid
+from collections.abc import Mapping
 
 import dagster as dg
 import pytest
@@ -10,13 +11,13 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
 from clientmgr.base.settings import Settings, load_settings
-from clientmgr.legacy_migration.moving import MigrationStatus, advance, start, status_of
+from clientmgr.legacy_migration.moving import MigrationStatus, advance, status_of
 from clientmgr.local.standins.dynamodb import DynamoDbStandIn
-from clientmgr.local.standins.legacy_devices import Item, dynamodb_value
 from clientmgr_dagster.defs.legacy_migration.assets import legacy_migration
 from clientmgr_dagster.defs.legacy_migration.automation import legacy_migration_sensor
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.session import SparkResource
+from tests.spark.legacy import begin_migration, items_of
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
 
 ALL = ("legacy_devices", "legacy_import", "migration_stage")
@@ -38,24 +39,6 @@ def table(
     return name
 
 
-def items_of(customer: CustomerId, count: int, **attributes: object) -> list[Item]:
-    return [
-        {
-            name: dynamodb_value(value)
-            for name, value in {
-                "contactKey": f"{customer}#{100 + n}",
-                "deviceKey": f"APP#c{n}",
-                "platform": "ios",
-                "kind": "fcm_token",
-                "pushToken": f"token-{customer}-{n}",
-                "updatedAt": 1_700_000_000_000 + n,
-                **attributes,
-            }.items()
-        }
-        for n in range(count)
-    ]
-
-
 def materialize(instance: dg.DagsterInstance, *customers: CustomerId) -> dg.ExecuteInProcessResult:
     known = set(instance.get_dynamic_partitions("tenants"))
     instance.add_dynamic_partitions("tenants", [str(one) for one in customers if str(one) not in known])
@@ -69,13 +52,6 @@ def materialize(instance: dg.DagsterInstance, *customers: CustomerId) -> dg.Exec
         },
         raise_on_error=False,
     )
-
-
-def begin(tenants: Tenants, *customers: CustomerId) -> None:
-    settings = load_settings()
-    for customer in customers:
-        with tenants.database.connect(Role.WRITER) as connection:
-            start(connection, AuditLogger.from_settings(settings), settings, customer, actor="test")
 
 
 def status(tenants: Tenants, customer: CustomerId) -> MigrationStatus:
@@ -92,7 +68,7 @@ def test_one_scan_imports_everybody_who_was_started_and_tells_each_ones_own_numb
 ) -> None:
     tenants.activate(ORDINARY, HUGE, EMPTY)
     dynamodb_stand_in.put(table, [*items_of(ORDINARY, 40), *items_of(HUGE, 120), *items_of(EMPTY, 5)])
-    begin(tenants, ORDINARY, HUGE)
+    begin_migration(tenants, [ORDINARY, HUGE])
 
     result = materialize(instance, ORDINARY, HUGE, EMPTY)
 
@@ -125,7 +101,7 @@ def test_what_can_not_be_imported_keeps_a_customer_from_being_in_sync_and_the_ch
     dynamodb_stand_in.put(
         table, [*items_of(ORDINARY, 3), *items_of(ORDINARY, 1, deviceKey="APP#bad", pushToken="x" * 9000)]
     )
-    begin(tenants, ORDINARY)
+    begin_migration(tenants, [ORDINARY])
 
     result = materialize(instance, ORDINARY)
 
@@ -144,7 +120,7 @@ def test_a_store_that_can_not_be_scanned_fails_the_run_and_changes_nothing(
     spark: SparkSession, tenants: Tenants, table: str, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tenants.activate(ORDINARY)
-    begin(tenants, ORDINARY)
+    begin_migration(tenants, [ORDINARY])
     monkeypatch.setenv("DYNAMODB_DEVICES_TABLE", "no-such-table")
 
     result = materialize(instance, ORDINARY)
@@ -161,13 +137,13 @@ def test_the_sensor_asks_once_for_all_that_were_started(
     tenants.activate(ORDINARY, HUGE, EMPTY)
     kept_instance.add_dynamic_partitions("tenants", [str(one) for one in (ORDINARY, HUGE, EMPTY)])
 
-    def asked() -> list[dict[str, str]]:
+    def asked() -> list[Mapping[str, str]]:
         context = dg.build_sensor_context(kept_instance, resources={"tenants": TenantsResource()})
         found = legacy_migration_sensor.evaluate_tick(context).run_requests or ()
         return [request.tags for request in found]
 
     assert asked() == []
-    begin(tenants, ORDINARY, EMPTY)
+    begin_migration(tenants, [ORDINARY, EMPTY])
     (tags,) = asked()
     ends = (tags["dagster/asset_partition_range_start"], tags["dagster/asset_partition_range_end"])
     assert ends == (str(ORDINARY), str(EMPTY))
@@ -187,7 +163,7 @@ def test_after_the_fallback_a_comparison_goes_on_every_night_without_moving_the_
 ) -> None:
     tenants.activate(ORDINARY)
     dynamodb_stand_in.put(table, items_of(ORDINARY, 2))
-    begin(tenants, ORDINARY)
+    begin_migration(tenants, [ORDINARY])
     assert materialize(instance, ORDINARY).success
     settings = load_settings()
     with tenants.database.connect(Role.WRITER) as connection:

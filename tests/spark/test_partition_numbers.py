@@ -4,6 +4,7 @@ Every asset per tenant runs over three tenants that differ in all numbers, and a
 nothing; each partition is compared with the tables.
 """
 
+import uuid
 from collections.abc import Mapping
 
 import dagster as dg
@@ -13,15 +14,18 @@ from pyspark.sql import SparkSession
 from clientmgr.base.database import Database
 from clientmgr.contracts.topics import CONTACT_DELETION
 from clientmgr.local.standins.bigquery import BigQueryStandIn
+from clientmgr.local.standins.dynamodb import DynamoDbStandIn
 from clientmgr_dagster.definitions import build_definitions
 from clientmgr_dagster.partitions import partition_range
 from tests.spark.deletions import add
+from tests.spark.legacy import begin_migration, items_of
 from tests.spark.tenants import BROKEN as DELETED
 from tests.spark.tenants import EMPTY, HUGE, ORDINARY, Tenants
 from tests.streaming.rig import read_topic
 
 EVERYBODY = (ORDINARY, HUGE, EMPTY)
 DEVICES = {ORDINARY: 40, HUGE: 200, EMPTY: 0}
+ITEMS = {ORDINARY: 3, HUGE: 7, EMPTY: 0}
 DELETED_CONTACTS = {ORDINARY: range(1001, 1004), HUGE: range(1001, 1011), EMPTY: range(0)}
 Numbers = Mapping[str, object]
 
@@ -38,8 +42,24 @@ def three_tenants(bigquery: BigQueryStandIn, tenants: Tenants, instance: dg.Dags
     return tenants
 
 
+@pytest.fixture
+def legacy_table(dynamodb_stand_in: DynamoDbStandIn, three_tenants: Tenants, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A table of the older system that nobody compares with: the dashboard's numbers say so."""
+    name = f"numbers-{uuid.uuid4().hex[:8]}"
+    dynamodb_stand_in.create_devices_table(name)
+    legacy = {"DYNAMODB_ENDPOINT": dynamodb_stand_in.url, "DYNAMODB_DEVICES_TABLE": name, "SYNC_VALIDATION": "off"}
+    for variable, value in legacy.items():
+        monkeypatch.setenv(variable, value)
+    return name
+
+
 def test_a_partition_carries_its_own_numbers_and_no_others(
-    spark: SparkSession, database: Database, three_tenants: Tenants, instance: dg.DagsterInstance
+    spark: SparkSession,
+    database: Database,
+    three_tenants: Tenants,
+    instance: dg.DagsterInstance,
+    dynamodb_stand_in: DynamoDbStandIn,
+    legacy_table: str,
 ) -> None:
     definitions = build_definitions()
     graph = definitions.get_repository_def().asset_graph
@@ -119,6 +139,23 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     expected["dashboard_tenant_metrics_history"] = {
         customer: {"devices": history[customer][0]} for customer in EVERYBODY
     }
+
+    begin_migration(three_tenants, EVERYBODY)
+    for customer, count in ITEMS.items():
+        dynamodb_stand_in.put(legacy_table, items_of(customer, count))
+    for asset in ("legacy_devices", "legacy_import", "migration_stage"):
+        compute(asset)
+    imports = by_customer(
+        "SELECT customer_id, items, imported, passed_over, rejected, different FROM clientmgr.legacy_imports"
+    )
+    assert {customer: numbers[0] for customer, numbers in imports.items()} == ITEMS
+    expected["legacy_devices"] = {customer: {"items": imports[customer][0]} for customer in EVERYBODY}
+    expected["legacy_import"] = {
+        customer: dict(zip(("imported", "passed_over", "rejected", "different"), imports[customer][1:], strict=True))
+        for customer in EVERYBODY
+    }
+    stages = by_customer("SELECT customer_id, stage FROM clientmgr.legacy_migrations")
+    expected["migration_stage"] = {customer: {"stage": stages[customer][0]} for customer in EVERYBODY}
 
     assert seen == expected
     assert len({numbers[0] for numbers in metrics.values()}) == 3
