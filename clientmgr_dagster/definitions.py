@@ -13,7 +13,7 @@ import dagster as dg
 
 from clientmgr_dagster import defs as our_defs
 from clientmgr_dagster.catalogue import describing
-from clientmgr_dagster.policies import FRESHNESS
+from clientmgr_dagster.policies import AS_LONG_AS_WANTED, FRESHNESS
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.runs.executor import watched_executor
 from clientmgr_dagster.spark.session import SparkResource
@@ -43,10 +43,11 @@ def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:
 
 
 def _scheduled(definitions: dg.Definitions) -> dg.AssetSelection:
-    """The assets that some schedule computes."""
+    """The assets that some schedule computes again and again."""
     jobs = [schedule.job for schedule in definitions.schedules or ()]
     # A job that is made of ops selects no assets.
-    selections = [job.selection for job in jobs if not isinstance(job, dg.JobDefinition)]
+    asset_jobs = [job for job in jobs if not isinstance(job, dg.JobDefinition)]
+    selections = [job.selection for job in asset_jobs if not AS_LONG_AS_WANTED.items() <= (job.tags or {}).items()]
     return functools.reduce(operator.or_, selections)
 
 

@@ -43,6 +43,9 @@ TENANTS_PER_RUN: Final = 500
 FRESHNESS: Final = dg.FreshnessPolicy.time_window(fail_window=LATE_AFTER, warn_window=timedelta(hours=26))
 """Of every asset that a schedule computes: all of them are due once a night or more often."""
 
+AS_LONG_AS_WANTED: Final = {"clientmgr/rhythm": "as long as wanted"}
+"""Tags of a job whose schedule may have nothing to do for ever: its assets are never late."""
+
 DAEMON_FRESHNESS: Final = dg.FreshnessPolicy.time_window(
     fail_window=timedelta(minutes=30), warn_window=timedelta(minutes=15)
 )

@@ -376,6 +376,8 @@ ALL: tuple[DaemonEntry, ...] = (
             "AUDIT_ANCHORS",
             "DAEMON_LATE_AFTER_S",
             "SYNC_TOLERANCE",
+            "MIGRATION_CHECK_HOURS",
+            "MIGRATION_MAX_FALLBACK_SHARE",
             "REDIS_TELEMETRY_STREAM",
             "ORPHAN_EXCLUDED_CUSTOMERS",
             *TRANSPORT_SETTINGS,

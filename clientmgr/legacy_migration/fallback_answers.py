@@ -11,8 +11,9 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.legacy_migration.moving import QUERIES
+from clientmgr.base.sqlfiles import named_queries
 
+QUERIES: Final = named_queries("legacy_migration/queries/migrations.sql")
 EVERY_S: Final = 30.0
 
 

@@ -11,11 +11,13 @@ from clientmgr_dagster.automation import SCHEDULES, SENSORS
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.defs.legacy_migration.assets import IMPORT, SCANNED, STAGE
 from clientmgr_dagster.partitions import PARTITIONS
+from clientmgr_dagster.policies import AS_LONG_AS_WANTED
 from clientmgr_dagster.resources import TenantsResource
 
 legacy_migration_job = dg.define_asset_job(
     "legacy_migration_job",
     selection=dg.AssetSelection.assets(SCANNED, IMPORT, STAGE),
+    tags=AS_LONG_AS_WANTED,
     description="Imports customers' devices from DynamoDB and compares both stores.",
 )
 
