@@ -68,7 +68,8 @@ async def test_all_ways_of_appending_store_the_same(
     rows = query(
         """
         SELECT payload, host_id, user_id, attributes, c_offset,
-            tx_last_offset = max(c_offset) OVER (PARTITION BY host_id, transaction_id), partition_id = clientmgr.partition_of(host_id, 16), attempts, group_id,
+            tx_last_offset = max(c_offset) OVER (PARTITION BY host_id, transaction_id),
+            partition_id = clientmgr.partition_of(host_id, 16), attempts, group_id,
             published_at BETWEEN %s AND clock_timestamp()
         FROM clientmgr.outbox_message_t ORDER BY c_offset
         """,

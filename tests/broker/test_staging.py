@@ -134,7 +134,7 @@ async def test_other_isolation_levels_are_refused_at_once(database: Database, le
             stage(connection, "outbox", [message(1)]),
             append_transactions(connection, "outbox", [[message(1)]]),
         ):
-            with pytest.raises(PublishRefusedError, match="READ COMMITTED.*transaction of its own"):
+            with pytest.raises(PublishRefusedError, match=r"READ COMMITTED.*transaction of its own"):
                 await refused
             await connection.rollback()
 
@@ -147,7 +147,7 @@ async def test_an_unknown_topic_is_named_at_the_call(database: Database) -> None
 
 async def test_who_asks_for_one_group_across_tenants_is_refused_by_their_names(database: Database) -> None:
     async with await database.connect_async(Role.WRITER) as connection:
-        with pytest.raises(InvalidInputError, match="one tenant for topic outbox.*'7', '8'"):
+        with pytest.raises(InvalidInputError, match=r"one tenant for topic outbox.*'7', '8'"):
             await append_transactions(connection, "outbox", [[message(1, tenant="8"), message(2, tenant="7")]])
 
 

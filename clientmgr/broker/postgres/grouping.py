@@ -1,7 +1,7 @@
 """How messages form transaction groups. Pure.
 
-What one transaction publishes to one topic for one tenant is one group: done as a whole, or dead as a whole. Tenants never
-share one, so that no message dies for a neighbour's.
+What one transaction publishes to one topic for one tenant is one group: done as a whole, or dead as a whole. Tenants
+never share one, so that no message dies for a neighbour's.
 """
 
 from collections.abc import Sequence
