@@ -96,7 +96,9 @@ def test_a_message_is_published_with_all_that_belongs_to_it(publisher: Publisher
 
 
 def test_a_batch_is_one_call_and_its_tenants_are_groups_of_their_own(publisher: Publisher, query: Query) -> None:
-    batch = [{"payload": {"n": n}, "tenant": str(n % 4), "key": f"k{n}", "attributes": None} for n in range(1000)]
+    batch: list[dict[str, Any]] = [
+        {"payload": {"n": n}, "tenant": str(n % 4), "key": f"k{n}", "attributes": None} for n in range(1000)
+    ]
     batch += [{"payload": 1, "dedup_key": "x"}, {"payload": 2, "dedup_key": "x"}, {"payload": None, "dedup_key": None}]
     answers = fetch(publisher, "SELECT clientmgr.publish_batch('orders', %s)", json.dumps(batch))
     assert answers == [True] * 1001 + [False, True]

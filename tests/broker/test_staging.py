@@ -11,8 +11,11 @@ from psycopg import IsolationLevel
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import Settings
+from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Message, Outcome
 from clientmgr.broker.postgres import publish
+from clientmgr.broker.postgres.lag import subscription_lag
 from clientmgr.broker.postgres.publish import (
     PublishRefusedError,
     UnknownTopicError,
@@ -20,9 +23,11 @@ from clientmgr.broker.postgres.publish import (
     in_lock_order,
     stage,
 )
+from clientmgr.broker.postgres.retention import forget_keys
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.broker.pubsub import wire
 from clientmgr.contracts.topics import SHARED
-from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready
+from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 
 pytestmark = pytest.mark.anyio
 
@@ -283,3 +288,37 @@ async def test_a_message_for_later_comes_when_its_time_has_come_in_the_order_of_
 async def test_times_and_keys_are_checked_by_name(log_broker: PostgresBroker, bad: Message, field: str) -> None:
     with pytest.raises(InvalidInputError, match=f"^{field}: "):
         await log_broker.publish("outbox", [bad])
+
+
+def test_pubsub_refuses_what_only_the_log_can_do_by_name() -> None:
+    for bad, field in (
+        (Message(b"1", dedup_key="x"), "dedup_key"),
+        (Message(b"1", deliver_at=datetime.now(UTC)), "deliver_at"),
+    ):
+        with pytest.raises(InvalidInputError, match=rf"^{field}: .*only the PostgreSQL log"):
+            wire.check(TOPIC, bad, 100)
+
+
+async def test_the_gateway_appends_what_is_due_where_nobody_else_reads(
+    log_broker: PostgresBroker, database: Database, settings_for: Callable[[Database], Settings], query: Query
+) -> None:
+    await log_broker.ensure_topic(TOPIC)
+    soon = datetime.now(UTC) + timedelta(seconds=1)
+    await log_broker.publish(TOPIC, [Message(b"1", tenant="1", deliver_at=soon)])
+    async with await database.connect_async(Role.READER) as connection:
+        (lag,) = await subscription_lag(connection)
+    assert (lag.topic, lag.subscription, lag.waiting) == (TOPIC, "(published for later)", 1)
+    async with Gateway(settings_for(database).model_copy(update={"pubsub_gateway_port": 0}), database):
+        count = "SELECT count(*) FROM clientmgr.outbox_message_t"
+        await until(lambda: query(count) == [(1,)], "the gateway to append it")
+
+
+async def test_old_keys_are_forgotten_with_the_logs_retention(
+    log_broker: PostgresBroker, database: Database, query: Query
+) -> None:
+    await ready(log_broker)
+    await log_broker.publish(TOPIC, [Message(b"1", dedup_key=key) for key in ("old", "new")])
+    query("UPDATE clientmgr.publish_keys SET published_at = now() - interval '2 hours' WHERE digest = sha256('old')")
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        assert await forget_keys(connection, retention_hours=1.0) == 1
+    assert query("SELECT digest = sha256('new') FROM clientmgr.publish_keys") == [(True,)]
