@@ -364,7 +364,8 @@ class Settings(BaseSettings):
     broker_publish_timeout_ms: int = Field(
         30_000,
         ge=0,
-        description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never.",
+        description="A transaction that holds up a topic, as it has appended to it, is cut off when idle for so long. "
+        "0: never.",
     )
     broker_retention_hours: float = Field(
         168.0, ge=0, description="How long a message stays after every subscription has passed it."

@@ -21,7 +21,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import LagExport
-from clientmgr.broker.postgres.retention import trim
+from clientmgr.broker.postgres.retention import forget_keys, trim
 from clientmgr.erasure.schedule import LOOK_EVERY_S, sweep_regularly
 from clientmgr.operations.system_metrics import export_system_metrics
 
@@ -49,6 +49,7 @@ async def run_maintenance(
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
         await forget_trimmed(connection)
+        await forget_keys(connection, retention_hours=settings.broker_retention_hours)
 
     async def export_metrics(connection: AsyncConnection[Any]) -> None:
         await export_system_metrics(connection, sync_tolerance=settings.sync_tolerance)

@@ -11,7 +11,7 @@ import pytest
 from clientmgr.base.database import Database, Role
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message, ReceivedMessage
 from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
-from clientmgr.broker.postgres.publish import append_transactions
+from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, find_subscription
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.settling import TransactionEndedError
@@ -27,13 +27,13 @@ async def test_a_batch_never_ends_inside_a_transaction(log_broker: PostgresBroke
     sizes = [1, 7, 3, 25, 2, 1, 1, 12, 4, 9, 30, 1]
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         for size in sizes:
-            # Two tenants in turn: their neighbouring offsets lie in other partitions.
+            # Two tenants: a group of one lies between those of the other, in another partition.
             both = [
                 Message(b"%d" % size, tenant=tenant, attributes={"of": str(size)})
                 for _ in range(size)
                 for tenant in "12"
             ]
-            await append_transactions(connection, TOPIC, [both])
+            await append(connection, TOPIC, both)
     recorder, _ = await drain(log_broker, options=ConsumerOptions(batch_size=5))
     for batch in recorder.batches:
         counts: defaultdict[str, int] = defaultdict(int)

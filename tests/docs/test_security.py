@@ -8,6 +8,7 @@ import pytest
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
+from clientmgr.base.logins import PUBLISHER
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -36,10 +37,11 @@ def test_the_databases_rights_are_as_they_are_written(rights: Matrix) -> None:
 
 
 def test_readers_only_read_and_nobody_changes_the_audit_log(rights: Matrix) -> None:
-    _, ddl, writer, reader = range(4)
-    assert [column.strip("`") for column in rights.columns[1:]] == [Role.DDL, Role.WRITER, Role.READER]
+    _, ddl, writer, reader, publisher = range(5)
+    assert [column.strip("`") for column in rights.columns[1:]] == [Role.DDL, Role.WRITER, Role.READER, PUBLISHER]
     tables = [row for row in rights.rows if not row[0].startswith("function")]
     assert {row[reader] for row in tables} <= {"read", "read some columns", NO}
+    assert {row[publisher] for row in tables} == {NO}
     (audit,) = [row for row in tables if row[0] == "`clientmgr.audit_log`"]
     for role in (ddl, writer, reader):
         assert not set(audit[role].split(", ")) & {"update", "delete", "empty"}
@@ -51,7 +53,7 @@ def test_readers_only_read_and_nobody_changes_the_audit_log(rights: Matrix) -> N
 def test_no_role_of_ours_has_an_attribute_that_gives_it_more(database: Database) -> None:
     with database.connect(Role.OWNER) as connection:
         attributes = role_attributes(connection)
-    assert attributes == dict.fromkeys((Role.DDL, Role.WRITER, Role.READER), (False,) * 5)
+    assert attributes == dict.fromkeys((Role.DDL, Role.WRITER, Role.READER, PUBLISHER), (False,) * 5)
 
 
 def test_every_page_that_changes_something_needs_an_operator_but_for_what_is_named_here() -> None:

@@ -12,6 +12,7 @@ from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId, schema_name
 from clientmgr.base.database import Role as DatabaseRole
+from clientmgr.base.logins import PUBLISHER
 from clientmgr_dashboard.access.dashboard_door import OPEN_TO_ALL
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.api.endpoints import PREFIX
@@ -115,9 +116,12 @@ def blocks() -> dict[str, str]:
     return {name: door().text() for name, door in DOORS.items()}
 
 
+_ROLES: Final[tuple[str, ...]] = (*(role for role in DatabaseRole if role is not DatabaseRole.OWNER), PUBLISHER)
+
+
 def database_rights(connection: Connection[Any], customer_id: CustomerId) -> Matrix:
     """What each role may do with each table, and which functions it may run with their owner's rights."""
-    roles = [role for role in DatabaseRole if role is not DatabaseRole.OWNER]
+    roles = _ROLES
     tables = connection.execute(_TABLES, (schema_name(customer_id),)).fetchall()
     rights = {(table_oid, role): _rights(connection, table_oid, role) for table_oid, _, _ in tables for role in roles}
     rows = [
@@ -134,7 +138,7 @@ def database_rights(connection: Connection[Any], customer_id: CustomerId) -> Mat
 
 def role_attributes(connection: Connection[Any]) -> dict[str, tuple[bool, ...]]:
     """Of each role of ours: superuser, may make roles, may make databases, replicates, passes row security."""
-    roles = [role for role in DatabaseRole if role is not DatabaseRole.OWNER]
+    roles = _ROLES
     found = connection.execute(
         "SELECT rolname, rolsuper, rolcreaterole, rolcreatedb, rolreplication, rolbypassrls "
         "FROM pg_roles WHERE rolname = ANY(%s)",

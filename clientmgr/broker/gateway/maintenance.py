@@ -1,5 +1,5 @@
-"""What the gateway does without being called: it forwards dead letters of subscriptions that nobody reads, expires
-messages, and tells the log's retention how far subscriptions have come.
+"""What the gateway does without being called: it appends messages that were published for later, forwards dead letters
+of subscriptions that nobody reads, expires messages, and tells the log's retention how far subscriptions have come.
 """
 
 import asyncio
@@ -17,10 +17,12 @@ from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import Refusal, not_found_when_gone
 from clientmgr.broker.gateway.subscriptions import Subscriptions
+from clientmgr.broker.postgres.due_messages import append_due_messages
 
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
+DUE_MESSAGES_EVERY_S = 0.5
 DEAD_LETTERS_EVERY_S = 2.0
 RETENTION_EVERY_S = 15.0
 
@@ -35,11 +37,16 @@ class Maintenance:
 
     async def run(self, stop: asyncio.Event) -> None:
         clock = asyncio.get_running_loop().time
+        dead_letters_at = clock() + DEAD_LETTERS_EVERY_S
         retention_at = clock() + RETENTION_EVERY_S
         while not stop.is_set():
-            await wait_for_stop(stop, DEAD_LETTERS_EVERY_S)
+            await wait_for_stop(stop, DUE_MESSAGES_EVERY_S)
             try:
-                await self.forward_dead_letters()
+                async with self._pool.connection() as connection:
+                    await append_due_messages(connection)
+                if clock() >= dead_letters_at:
+                    dead_letters_at = clock() + DEAD_LETTERS_EVERY_S
+                    await self.forward_dead_letters()
                 if clock() >= retention_at:
                     retention_at = clock() + RETENTION_EVERY_S
                     await self.apply_retention()

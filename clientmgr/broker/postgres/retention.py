@@ -55,3 +55,12 @@ async def trim(
             if deleted > before:
                 log.info("log trimmed", topic=name, deleted=deleted - before)
     return deleted
+
+
+async def forget_keys(connection: AsyncConnection[Any], *, retention_hours: float) -> int:
+    """Forget dedup keys that are older than the log keeps messages. Returns how many."""
+    forgotten = 0
+    parameters = {"keep": timedelta(hours=retention_hours), "most": ROWS_A_TRANSACTION}
+    while (count := (await connection.execute(QUERIES["forget_keys"], parameters)).rowcount) > 0:
+        forgotten += count
+    return forgotten

@@ -12,3 +12,12 @@ SELECT pg_advisory_xact_lock(7106407, %(topic_id)s);
 SELECT deleted, last_offset FROM clientmgr.trim_partition(
     %(topic_id)s, %(partition_id)s, %(after_offset)s, %(keep)s, %(most)s
 );
+
+-- name: forget_keys
+-- Of messages that the log no longer keeps. A portion at a time: publishers of the topic wait for nobody here.
+DELETE FROM clientmgr.publish_keys AS k USING (
+    SELECT topic_id, digest FROM clientmgr.publish_keys
+    WHERE published_at < clock_timestamp() - %(keep)s::interval
+    ORDER BY published_at LIMIT %(most)s FOR UPDATE SKIP LOCKED
+) AS old
+WHERE (k.topic_id, k.digest) = (old.topic_id, old.digest);

@@ -40,6 +40,8 @@ BEGIN
     first_offset := nextval('faults.offsets');
     PERFORM setval('faults.offsets', first_offset + message_count - 1);
     PERFORM pg_advisory_unlock(5);
+    -- Publishers reserve at their COMMIT: without this, hardly anything would happen between the two.
+    PERFORM pg_sleep(random() * 0.02);
 END
 $$;
 """

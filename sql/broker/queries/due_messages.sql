@@ -1,0 +1,6 @@
+-- name: due_topics
+SELECT DISTINCT topic_id FROM clientmgr.delayed_message_t
+WHERE group_id IS NULL AND not_before <= clock_timestamp() ORDER BY topic_id;
+
+-- name: append_due
+SELECT appended FROM clientmgr.append_due(%(topic_id)s, %(most)s);
