@@ -21,6 +21,9 @@ DAGSTER: Final = "clientmgr_dagster"
 """Owns the schema that Dagster keeps its own tables in, and has no right on ours."""
 DAGSTER_SCHEMA: Final = "dagster"
 
+PUBLISHER: Final = "clientmgr_publisher"
+"""Logs in nowhere. Logins of others that may publish by SQL, and do nothing else, are its members."""
+
 LOGINS: Final[Mapping[str, str]] = {
     Role.DDL: "database_ddl_url",
     Role.WRITER: "database_writer_url",

@@ -36,6 +36,15 @@ class Message(Struct, frozen=True, gc=False):
     key: str = ""
     """The contact or device it is about. The log calls it `user_id`."""
     attributes: Mapping[str, str] = msgspec.field(default_factory=dict)
+    deliver_at: datetime | None = None
+    """When every subscription is to get it; until then nobody sees it. With a time zone. Not on Pub/Sub."""
+    dedup_key: str | None = None
+    """A topic takes a key once: what is published with it again is dropped without an error. Not on Pub/Sub."""
+
+    @property
+    def is_special(self) -> bool:
+        """Whether the log has to look at more than its place before it takes the message."""
+        return self.deliver_at is not None or self.dedup_key is not None
 
 
 class ReceivedMessage(Struct, frozen=True, gc=False):
@@ -167,7 +176,8 @@ class Broker(Protocol):
     ) -> None:
         """Publish all or nothing. Given a connection to the log's own database, as part of its transaction.
 
-        Returns when the messages are durable, or, with a connection, when its transaction will make them so.
+        Returns when the messages are durable, or, with a connection, when its transaction will make them so: they are
+        appended when it commits. Messages of one tenant are one transaction group; tenants never share one.
         """
         ...
 

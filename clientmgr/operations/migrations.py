@@ -8,6 +8,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import apply_folders, ensure_database_grants
 from clientmgr.base.sqlfiles import sql_root
+from clientmgr.broker import publish_rights
 from clientmgr.erasure import places
 from clientmgr.tenants import customer_data
 
@@ -40,6 +41,7 @@ def migrate_database(
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)
         places.ensure_grants(connection)
+        publish_rights.ensure_grants(connection)
         if audit is not None and _BEGINS_THE_PLATFORMS_CHAIN in applied:
             audit.append(connection, [AuditEntry(PLATFORM, "migration", "database.migrate", "done")])
     for name in applied:

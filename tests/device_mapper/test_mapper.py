@@ -85,7 +85,7 @@ async def test_tx_does_not_wait_for_a_batch_that_is_still_being_written(rig: Rig
     await rig.burst(mapper(BATCH), **POSTGRES_ONLY)  # makes the topics
     await rig.publish(sending(recipients=recipients), topic=BATCH.input)
     with rig.database.connect(Role.WRITER) as somebody:
-        somebody.execute("SELECT clientmgr.reserve_offsets(%s, 1, NULL, NULL)", (BATCH.outputs["apple"],))
+        somebody.execute("SELECT clientmgr.reserve_offsets(%s, 1, gen_random_uuid(), NULL)", (BATCH.outputs["apple"],))
         batch = asyncio.create_task(rig.burst(mapper(BATCH), **POSTGRES_ONLY))
         await until(lambda: rig.query("SELECT FROM pg_locks WHERE NOT granted"), "the batch waits to be written")
 

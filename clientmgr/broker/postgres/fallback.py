@@ -3,6 +3,7 @@ can't be handled is set aside. Errors that may pass end it early: what was handl
 """
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -10,7 +11,7 @@ from psycopg import AsyncConnection
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.claim import Claim, Record, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption
-from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
+from clientmgr.broker.postgres.publish import append_each, in_lock_order
 from clientmgr.broker.postgres.settlement import send_advance, send_postpone, send_settlement
 from clientmgr.broker.postgres.topic_administration import require_topics
 from clientmgr.broker.settling import (
@@ -46,7 +47,7 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
     started = time.monotonic()
     groups = claim.transaction_groups()
     committed: list[Handled[Record]] = []
-    publications: dict[str, list[list[Message]]] = {}
+    publications: dict[str, list[Sequence[Message]]] = {}
     new_offset = claim.first_offset
     waiting: Claim | None = None
     for group in groups[:SAVEPOINTS_A_COMMIT]:
@@ -57,12 +58,12 @@ async def _handle_some_groups(context: Consumption, connection: AsyncConnection[
         await send_settlement(connection, context.subscription, handled.settlement)
         committed.append(handled)
         for topic, messages in handled.publications.items():
-            publications.setdefault(topic, []).append(list(messages))
+            publications.setdefault(topic, []).append(messages)
         new_offset = group.last_offset + 1
     if len(committed) == len(groups):
         new_offset = claim.last_offset + 1
     for topic in in_lock_order(publications):
-        await append_transactions(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
+        await append_each(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
     if waiting is None:
         await send_advance(connection, context.subscription, claim, new_offset, "COMMIT")
     else:

@@ -11,7 +11,8 @@ from psycopg import AsyncConnection
 from clientmgr.base.errors import is_transient
 from clientmgr.broker.batcher import Batcher
 from clientmgr.broker.interface import Message
-from clientmgr.broker.postgres.publish import append_transactions, in_lock_order
+from clientmgr.broker.postgres.grouping import is_special
+from clientmgr.broker.postgres.publish import append_each, in_lock_order
 
 MOST_MESSAGES_A_COMMIT = 10_000
 # A connection that was idle for longer may have died unnoticed: test it before trusting it with messages.
@@ -52,9 +53,10 @@ class GroupCommit:
         connection = await self._usable_connection()
         try:
             # A single statement is its own transaction, and saves two round trips.
-            async with connection.transaction() if len(by_topic) > 1 else contextlib.nullcontext():
+            alone = len(by_topic) == 1 and not any(map(is_special, by_topic[publications[0][0]]))
+            async with contextlib.nullcontext() if alone else connection.transaction():
                 for topic in in_lock_order(by_topic):
-                    await append_transactions(connection, topic, by_topic[topic])
+                    await append_each(connection, topic, by_topic[topic])
         except psycopg.Error:
             if connection.closed:
                 await self._disconnect()

@@ -1,9 +1,11 @@
-"""Appends messages to the log inside the caller's transaction. The caller decides when to commit.
+"""Puts messages into the log inside the caller's transaction. The caller decides when to commit.
 
-Publish late: from the first append on, everyone else who publishes to the topic waits for the transaction to end.
+`stage` leaves them to the COMMIT: nothing is locked before. `append` and its siblings append at once, for those who do
+it as the last thing before their COMMIT: from then on everyone else who publishes to the topic waits for it.
 """
 
 import contextlib
+import hashlib
 import itertools
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -19,6 +21,7 @@ from clientmgr.base.errors import PermanentError
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.copy_rows import copy_rows
+from clientmgr.broker.postgres.grouping import by_tenant, is_special, refuse_mixed
 from clientmgr.contracts.topics import SHARED
 
 T = TypeVar("T")
@@ -28,6 +31,9 @@ QUERIES = named_queries("broker/queries/publish.sql")
 # Below these an INSERT is quicker than a COPY, which takes two more round trips.
 INSERT_MAX_MESSAGES = 300
 INSERT_MAX_BYTES = 1024 * 1024
+# What is staged at a time: one value of PostgreSQL can't have a gigabyte.
+STAGE_MAX_MESSAGES = 5000
+STAGE_MAX_BYTES = 32 * 1024 * 1024
 
 
 class UnknownTopicError(PermanentError):
@@ -38,14 +44,18 @@ class UnknownTopicError(PermanentError):
         self.topic = topic
 
 
+class PublishRefusedError(PermanentError):
+    """The transaction can't publish: its isolation level, or a process that is older than the database."""
+
+
 @dataclass(frozen=True, slots=True)
 class Append:
     """Messages for one topic, and how they are grouped in its log."""
 
     topic: str
     messages: Sequence[Message]
-    group_sizes: Sequence[int] | None = None
-    """Lengths of the transaction groups. None: one group with all else that this database transaction appends."""
+    group_sizes: Sequence[int]
+    """Lengths of the transaction groups."""
     group_id: str | None = None
     cut_off_ms: int | None = None
 
@@ -60,24 +70,35 @@ class Append:
     def insert_parameters(self) -> dict[str, Any]:
         """For the query `append_rows`."""
         messages, sizes = self.messages, self.group_sizes
-        transaction_ids = last_positions = None
-        if sizes is not None:
-            transaction_ids = list(_repeated([uuid.uuid4() for _ in sizes], sizes))
-            last_positions = list(_repeated(itertools.accumulate(sizes), sizes))
-        has_attributes = any(message.attributes for message in messages)
+        ids = [uuid.uuid4() for _ in sizes]
+        several = len(sizes) > 1
         return {
             "topic": self.topic,
             "count": len(messages),
-            "own_transaction_id": transaction_ids[0] if transaction_ids else None,
+            "own_transaction_id": ids[0],
             "cut_off_ms": self.cut_off_ms,
             "group_id": self.group_id,
-            "host_ids": [message.tenant for message in messages],
-            "user_ids": [message.key for message in messages],
-            "payloads": [message.data for message in messages],
-            "attributes": [_attributes_text(message) for message in messages] if has_attributes else None,
-            "transaction_ids": transaction_ids,
-            "last_positions": last_positions,
+            **_columns(messages),
+            "transaction_ids": list(_repeated(ids, sizes)) if several else None,
+            "last_positions": list(_repeated(itertools.accumulate(sizes), sizes)) if several else None,
         }
+
+
+async def stage(connection: AsyncConnection[Any], topic: str, messages: Sequence[Message]) -> None:
+    """Publish with the connection's transaction. Its COMMIT appends them; until then nobody waits for it."""
+    portions = list(_portions(messages))
+    # In autocommit mode they would be as many transactions.
+    async with connection.transaction() if len(portions) > 1 else contextlib.nullcontext():
+        for portion in portions:
+            special = is_special(portion)
+            parameters = {
+                "topic": topic,
+                **_columns(portion),
+                "deliver_ats": [message.deliver_at for message in portion] if special else None,
+                "key_digests": [_digest(message.dedup_key) for message in portion] if special else None,
+            }
+            with errors_named():
+                await connection.execute(QUERIES["stage"], parameters)
 
 
 async def append(
@@ -87,13 +108,19 @@ async def append(
     *,
     group_id: str | None = None,
     cut_off_ms: int | None = None,
-) -> range:
-    """Append `messages` in the connection's transaction and return their offsets, in the messages' order.
+) -> None:
+    """Append `messages` in the connection's transaction, a transaction group for each tenant.
 
-    Everything that one database transaction appends to a topic is one transaction group. `group_id`: only this group
-    sees them. `cut_off_ms`: the server ends the session if the transaction then stays idle for longer.
+    `group_id`: only this group sees them. `cut_off_ms`: the server ends the session if the transaction then stays idle
+    for longer.
     """
-    return await execute(connection, Append(topic, messages, None, group_id, cut_off_ms))
+    if group_id is None and is_special(messages):
+        async with connection.transaction():
+            await stage(connection, topic, messages)
+            with errors_named():
+                await connection.execute(QUERIES["append_staged"].encode())
+    else:
+        await append_transactions(connection, topic, by_tenant(messages), group_id=group_id, cut_off_ms=cut_off_ms)
 
 
 async def append_transactions(
@@ -104,7 +131,9 @@ async def append_transactions(
     group_id: str | None = None,
     cut_off_ms: int | None = None,
 ) -> range:
-    """Append several transaction groups at once, each with a transaction id of its own."""
+    """Append several transaction groups at once, each of one tenant. Returns their messages' offsets, in this order."""
+    for transaction in transactions:
+        refuse_mixed(topic, transaction)
     messages = list(itertools.chain.from_iterable(transactions))
     sizes = [len(transaction) for transaction in transactions if transaction]
     return await execute(connection, Append(topic, messages, sizes, group_id, cut_off_ms))
@@ -115,16 +144,31 @@ async def append_to_topics(
     messages_by_topic: Mapping[str, Sequence[Message]],
     *,
     cut_off_ms: int | None = None,
-) -> dict[str, range]:
+) -> None:
     """Append to several topics, in the order that everybody uses."""
-    return {
-        topic: await append(connection, topic, messages_by_topic[topic], cut_off_ms=cut_off_ms)
-        for topic in in_lock_order(messages_by_topic)
-    }
+    for topic in in_lock_order(messages_by_topic):
+        await append(connection, topic, messages_by_topic[topic], cut_off_ms=cut_off_ms)
+
+
+async def append_each(
+    connection: AsyncConnection[Any],
+    topic: str,
+    publications: Sequence[Sequence[Message]],
+    *,
+    cut_off_ms: int | None = None,
+) -> None:
+    """Append several publications at once. Each keeps its own groups, one for each tenant."""
+    plain = [group for one in publications if not is_special(one) for group in by_tenant(one)]
+    if plain:
+        await append_transactions(connection, topic, plain, cut_off_ms=cut_off_ms)
+    for one in filter(is_special, publications):
+        await append(connection, topic, one, cut_off_ms=cut_off_ms)
 
 
 def in_lock_order(topics: Iterable[str]) -> list[str]:
     """The order in which everybody appends to several topics, so that no two transactions wait for each other.
+
+    `clientmgr.is_locked_last` says the same in SQL.
 
     An append locks its topic until the commit. Topics that many others publish to come last: a large batch then locks
     them only while it appends there and commits, not while it appends all its other messages.
@@ -136,7 +180,7 @@ async def execute(connection: AsyncConnection[Any], request: Append) -> range:
     """Do what `request` says and return the messages' offsets."""
     if not request.messages:
         return range(0)
-    with unknown_topic_named():
+    with errors_named():
         if request.is_small:
             async with connection.cursor(row_factory=tuple_row) as cursor:
                 await cursor.execute(QUERIES["append_rows"], request.insert_parameters())
@@ -148,51 +192,74 @@ async def execute(connection: AsyncConnection[Any], request: Append) -> range:
 
 
 @contextlib.contextmanager
-def unknown_topic_named() -> Iterator[None]:
-    """Turn the database's error about a missing topic into our own."""
+def errors_named() -> Iterator[None]:
+    """Turn the database's refusals into our own."""
     try:
         yield
     except psycopg.errors.NoDataFound as error:
         raise UnknownTopicError(error.diag.message_detail or "?") from error
+    except psycopg.errors.FeatureNotSupported as error:
+        hint = error.diag.message_hint
+        raise PublishRefusedError(f"{error.diag.message_primary}{f'. {hint}' if hint else ''}") from error
 
 
 async def _copy(connection: AsyncConnection[Any], request: Append) -> range:
     count, sizes = len(request.messages), request.group_sizes
     host_ids = list({message.tenant for message in request.messages})
-    own_ids = None if sizes is None else [uuid.uuid4() for _ in sizes]
+    own_ids = [uuid.uuid4() for _ in sizes]
     async with connection.cursor(row_factory=tuple_row) as cursor:
         await cursor.execute(
             QUERIES["reserve"],
             {
                 "topic": request.topic,
                 "count": count,
-                "own_transaction_id": own_ids[0] if own_ids else None,
+                "own_transaction_id": own_ids[0],
                 "cut_off_ms": request.cut_off_ms,
                 "host_ids": host_ids,
             },
         )
-        topic_id, first, transaction_id, published_at_us, partitions = await anext(cursor)
-        offsets = range(first, first + count)
-        partition_of = dict(zip(host_ids, partitions, strict=True))
-        if own_ids is None or sizes is None:
-            id_bytes: Iterable[bytes] = itertools.repeat(transaction_id.bytes, count)
-            lasts: Iterable[int] = itertools.repeat(offsets[-1], count)
-        else:
-            id_bytes = _repeated([own.bytes for own in own_ids], sizes)
-            lasts = _repeated((first - 1 + position for position in itertools.accumulate(sizes)), sizes)
+        topic_id, first, published_at_us, partitions = await anext(cursor)
         async with cursor.copy(QUERIES["copy_rows"]) as copy:
             for piece in copy_rows(
                 request.messages,
                 first_offset=first,
                 topic_id=topic_id,
                 published_at_us=published_at_us,
-                partition_of=partition_of,
-                transaction_ids=id_bytes,
-                last_offsets=lasts,
+                partition_of=dict(zip(host_ids, partitions, strict=True)),
+                transaction_ids=_repeated([own.bytes for own in own_ids], sizes),
+                last_offsets=_repeated((first - 1 + position for position in itertools.accumulate(sizes)), sizes),
                 group_id=request.group_id,
             ):
                 await copy.write(piece)
-    return offsets
+    return range(first, first + count)
+
+
+def _columns(messages: Sequence[Message]) -> dict[str, Any]:
+    """What each message brings, as arrays."""
+    has_attributes = any(message.attributes for message in messages)
+    return {
+        "host_ids": [message.tenant for message in messages],
+        "user_ids": [message.key for message in messages],
+        "payloads": [message.data for message in messages],
+        "attributes": [_attributes_text(message) for message in messages] if has_attributes else None,
+    }
+
+
+def _portions(messages: Sequence[Message]) -> Iterator[Sequence[Message]]:
+    """In the order of the messages, each small enough for one statement."""
+    begin = size = 0
+    for position, message in enumerate(messages):
+        if position > begin and (position - begin == STAGE_MAX_MESSAGES or size + len(message.data) > STAGE_MAX_BYTES):
+            yield messages[begin:position]
+            begin, size = position, 0
+        size += len(message.data)
+    if len(messages) > begin:
+        yield messages[begin:]
+
+
+def _digest(key: str | None) -> bytes | None:
+    """What is remembered of a dedup key, which may name a customer's contact or order."""
+    return None if key is None else hashlib.sha256(key.encode()).digest()
 
 
 def _attributes_text(message: Message) -> str | None:

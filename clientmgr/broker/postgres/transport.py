@@ -21,7 +21,7 @@ from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
-from clientmgr.broker.postgres.publish import append
+from clientmgr.broker.postgres.publish import stage
 from clientmgr.broker.postgres.wakeups import Wakeups
 from clientmgr.broker.settling import Ledger
 
@@ -63,7 +63,7 @@ class PostgresBroker:
         if not messages:
             return
         if connection is not None:
-            await append(connection, topic, messages, cut_off_ms=self._cut_off_ms)
+            await stage(connection, topic, messages)
         else:
             await self._group_commit.publish(topic, messages)
         PUBLISHED.labels(topic).inc(len(messages))

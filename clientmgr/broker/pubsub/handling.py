@@ -48,12 +48,12 @@ class PubSubBatch(TransactionBatch):
 
     def publish(self, topic: str, messages: Sequence[Message], *, encoded_here: bool = False) -> None:
         for message in messages:
-            wire.check_room_for_attributes(message)
+            wire.check_carryable(message)
         super().publish(topic, messages, encoded_here=encoded_here)
 
     def _check_attributes(self, message: Message) -> None:
         super()._check_attributes(message)
-        wire.check_room_for_attributes(message)
+        wire.check_carryable(message)
 
 
 @dataclass(slots=True)

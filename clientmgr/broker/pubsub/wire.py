@@ -9,7 +9,7 @@ from google.pubsub_v1 import types
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import MAX_ATTRIBUTES, Message, ReceivedMessage
-from clientmgr.broker.message_checks import check_message
+from clientmgr.broker.message_checks import check_message, refuse_special
 from clientmgr.contracts.publishers import without_stamp
 
 KEY_ATTRIBUTE = "cm-key"
@@ -40,10 +40,11 @@ class Delivery:
 def check(topic: str, message: Message, max_bytes: int) -> None:
     """Refuse what the other transport refuses, and messages that leave no room for the key's attribute."""
     check_message(topic, message, max_bytes)
-    check_room_for_attributes(message)
+    check_carryable(message)
 
 
-def check_room_for_attributes(message: Message) -> None:
+def check_carryable(message: Message) -> None:
+    refuse_special(message)
     if KEY_ATTRIBUTE in message.attributes:
         raise InvalidInputError("attributes", f"any name but {KEY_ATTRIBUTE}, which is ours", KEY_ATTRIBUTE)
     if message.key and len(message.attributes) >= MAX_ATTRIBUTES:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from psycopg import Connection, sql
 
-from clientmgr.base.logins import DAGSTER, DAGSTER_SCHEMA, LOGINS, refuse_mighty, set_password
+from clientmgr.base.logins import DAGSTER, DAGSTER_SCHEMA, LOGINS, PUBLISHER, refuse_mighty, set_password
 
 OWNER: Final = "clientmgr_owner"
 
@@ -67,7 +67,7 @@ $$
 def make_logins(connection: Connection[Any], passwords: Mapping[str, str]) -> None:
     """Make them, with these passwords and no rights besides. The owner may act as any of the roles."""
     with connection.transaction():
-        connection.execute(sql.SQL(_MAKE).format(logins=sql.Literal(list(passwords))))
+        connection.execute(sql.SQL(_MAKE).format(logins=sql.Literal([*passwords, PUBLISHER])))
         for login, password in passwords.items():
             set_password(connection, login, password)
         refuse_mighty(connection, LOGINS)

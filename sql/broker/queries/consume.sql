@@ -22,7 +22,10 @@ SELECT clientmgr.bury_messages(
 );
 
 -- name: requeue_due
-SELECT requeued, next_due_s FROM clientmgr.requeue_due(%(group_id)s, %(topic)s, %(topic_id)s, %(most)s);
+-- The group's own retries, and what was published to the topic for later.
+SELECT r.requeued + p.appended, least(r.next_due_s, p.next_due_s)
+FROM clientmgr.requeue_due(%(group_id)s, %(topic)s, %(topic_id)s, %(most)s) AS r
+CROSS JOIN clientmgr.append_due(%(topic_id)s, %(most)s) AS p;
 
 -- name: next_retry
 SELECT clientmgr.next_retry_s(%(group_id)s, %(topic_id)s);

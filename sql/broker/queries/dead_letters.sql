@@ -61,17 +61,22 @@ UPDATE clientmgr.dead_letter_queue SET replayed_at = clock_timestamp() WHERE id 
 
 -- name: append_again
 -- At the end of the topic's log, for the group that failed alone; bytes, attributes, tenant and key never leave the
--- database. What one transaction published stays one transaction, under a new id: it may be replayed more than once.
+-- database. What one transaction published for a tenant stays one transaction, under a new id: it may be replayed more than
+-- once.
 WITH reserved AS MATERIALIZED (
     SELECT * FROM clientmgr.reserve_offsets(
         %(topic)s::text, cardinality(%(ids)s::bigint[]), gen_random_uuid(), %(cut_off_ms)s::integer
     )
 ), letters AS (
-    SELECT d.*, row_number() OVER (ORDER BY d.c_offset) AS position
-    FROM clientmgr.dead_letter_queue AS d WHERE d.id = ANY (%(ids)s::bigint[])
+    -- Transactions of before 0005 may have several tenants: each one's letters have to lie together.
+    SELECT d.*, row_number() OVER (ORDER BY d.begins_at, d.c_offset) AS position
+    FROM (
+        SELECT q.*, min(q.c_offset) OVER (PARTITION BY q.transaction_id, q.host_id) AS begins_at
+        FROM clientmgr.dead_letter_queue AS q WHERE q.id = ANY (%(ids)s::bigint[])
+    ) AS d
 ), transactions AS MATERIALIZED (
-    SELECT transaction_id, gen_random_uuid() AS new_id, max(position) AS last_position
-    FROM letters GROUP BY transaction_id
+    SELECT transaction_id, host_id, gen_random_uuid() AS new_id, max(position) AS last_position
+    FROM letters GROUP BY transaction_id, host_id
 )
 INSERT INTO clientmgr.outbox_message_t (
     topic_id, partition_id, c_offset, tx_last_offset, transaction_id, host_id, user_id, payload, attributes, group_id,
@@ -82,7 +87,7 @@ SELECT r.topic_id, clientmgr.partition_of(l.host_id, r.total_partitions), r.firs
     l.c_offset, l.published_at
 FROM reserved AS r
 CROSS JOIN letters AS l
-JOIN transactions AS t ON t.transaction_id = l.transaction_id;
+JOIN transactions AS t ON t.transaction_id = l.transaction_id AND t.host_id = l.host_id;
 
 -- name: wait_again
 -- The Pub/Sub transport's way: a retry whose time has come, which only this subscription's workers see. Its id is the

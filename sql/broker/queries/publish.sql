@@ -1,4 +1,15 @@
--- Appending to the log. Offsets are reserved and rows inserted in the caller's transaction, as late in it as can be.
+-- Putting messages into the log, in the caller's transaction: at its COMMIT, or as late in it as can be.
+
+-- name: stage
+SELECT clientmgr.stage_messages(
+    %(topic)s::text, %(host_ids)b::text[], %(user_ids)b::text[], %(payloads)b::bytea[], %(attributes)b::text[],
+    %(deliver_ats)s::timestamptz[], %(key_digests)b::bytea[]
+);
+
+-- name: append_staged
+-- What the transaction has staged is appended now, in the order of the topics; what it stages later, at its COMMIT.
+SET CONSTRAINTS clientmgr.append_at_commit IMMEDIATE;
+SET CONSTRAINTS clientmgr.append_at_commit DEFERRED;
 
 -- name: append_rows
 -- Few messages: one round trip for all, and in autocommit a transaction of its own.
@@ -29,7 +40,7 @@ SELECT first_offset FROM reserved;
 -- Many messages: the offsets, the time, and the partition of each tenant, for the COPY that follows. The time is in
 -- microseconds since 2000, as a timestamptz is sent, and taken once the topic is ours: later offsets are no earlier.
 SELECT
-    topic_id, first_offset, transaction_id,
+    topic_id, first_offset,
     (date_part('epoch', clock_timestamp() - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint,
     ARRAY(
         SELECT clientmgr.partition_of(t.host_id, total_partitions)
