@@ -13,8 +13,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import PermanentError, SettingsError
 from clientmgr.base.migrations import apply_folders
 
-LOG_FOLDERS: Final = ("base", "audit", "broker", "publishing")
-"""What the log is made of. `clientmgr migrate` adds the rest of the system later, if anybody wants it."""
+LOG_FOLDERS: Final = ("base", "audit", "broker", "gateway", "publishing")
+"""The log, and what its own tools look into. `clientmgr migrate` adds the rest of the system, if anybody wants it."""
 NOT_FOR_THE_LOG: Final = frozenset({"base/0003_dagster_login.sql"})
 
 
