@@ -72,7 +72,7 @@ screenshots: setup ## Take the documentation's pictures from a running `make dem
 
 lock: setup ## Resolve the locks anew: packages, those of the image, build tools, the vulnerability scan
 	$(COMPILE) pyproject.toml --extra dev -o requirements.lock
-	$(COMPILE) pyproject.toml --extra embedded -c requirements.lock -o requirements-runtime.lock
+	$(COMPILE) pyproject.toml --extra all -c requirements.lock -o requirements-runtime.lock
 	$(COMPILE) tools/locks/build.in -c requirements.lock -o tools/locks/build.lock
 	$(COMPILE) tools/locks/audit.in -o tools/locks/audit.lock
 

@@ -11,12 +11,15 @@ from types import ModuleType
 
 import dagster as dg
 
+from clientmgr.base.logs import log_to_stdout
 from clientmgr_dagster import defs as our_defs
 from clientmgr_dagster.catalogue import describing
 from clientmgr_dagster.policies import AS_LONG_AS_WANTED, FRESHNESS
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.runs.executor import watched_executor
 from clientmgr_dagster.spark.session import SparkResource
+
+log_to_stdout()
 
 
 def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:

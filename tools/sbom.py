@@ -20,8 +20,8 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 LOCK: Final = ROOT / "requirements-runtime.lock"
-PROJECT: Final = "client-manager"
-EXTRAS: Final = frozenset({"embedded"})
+PROJECT: Final = "clientmgr"
+EXTRAS: Final = frozenset({"all"})
 NAMESPACE: Final = uuid.UUID("8c0f1c2e-54a5-4d0e-9b7e-3f5d1a4c6b27")
 _PIN: Final = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>\S+)(?: ; (?P<marker>[^\\]+?))? \\$")
 _HASH: Final = re.compile(r"^    --hash=sha256:([0-9a-f]{64})")

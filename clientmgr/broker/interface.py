@@ -199,7 +199,10 @@ class Broker(Protocol):
 
 
 def check_publishable(topic: str, message: Message, max_bytes: int, *, encoded_here: bool = False) -> None:
-    """Refuse what could be stored but never handled: both transports refuse the same, by the name of the field."""
+    """Refuse what could be stored but never handled: both transports refuse the same, by the name of the field.
+
+    What is refused is not quoted: a traceback may be printed anywhere, and contents are nobody's business there.
+    """
     if len(message.data) > max_bytes:
         raise InvalidInputError("data", f"at most {max_bytes} bytes for topic {topic}", f"{len(message.data)} bytes")
     if not encoded_here:
@@ -210,12 +213,13 @@ def check_publishable(topic: str, message: Message, max_bytes: int, *, encoded_h
 
 def _check_json(topic: str, data: bytes) -> None:
     if b"\0" in data:
-        raise InvalidInputError("data", f"text without NUL bytes for topic {topic}", data[:60])
+        raise InvalidInputError("data", f"text without NUL bytes for topic {topic}", f"{len(data)} bytes")
     if not _is_plain_json(data):
         try:
             json.loads(data.decode(), parse_constant=_refuse_constant)
         except (ValueError, RecursionError) as error:
-            raise InvalidInputError("data", f"JSON in UTF-8 for topic {topic} ({error})", data[:60]) from None
+            expected = f"JSON in UTF-8 for topic {topic} ({error})"
+            raise InvalidInputError("data", expected, f"{len(data)} bytes") from None
 
 
 def check_attributes(attributes: Mapping[str, str]) -> None:
@@ -227,7 +231,9 @@ def check_attributes(attributes: Mapping[str, str]) -> None:
             raise InvalidInputError("attributes", f"names of 1 to {MAX_ATTRIBUTE_KEY_BYTES} bytes without NUL", name)
         if len(value.encode()) > MAX_ATTRIBUTE_VALUE_BYTES or "\0" in value:
             raise InvalidInputError(
-                f"attributes.{name}", f"at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes without NUL", value
+                f"attributes.{name}",
+                f"at most {MAX_ATTRIBUTE_VALUE_BYTES} bytes without NUL",
+                f"{len(value.encode())} bytes",
             )
 
 

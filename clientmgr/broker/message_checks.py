@@ -33,9 +33,10 @@ def check_message(topic: str, message: Message, max_bytes: int, *, encoded_here:
         try:
             too_long = len(value.encode()) > MAX_KEY_BYTES
         except UnicodeEncodeError as error:
-            raise InvalidInputError(field, f"text that UTF-8 can express ({error.reason})", value) from None
+            expected = f"text that UTF-8 can express ({error.reason})"
+            raise InvalidInputError(field, expected, f"{len(value)} characters") from None
         if too_long or "\0" in value:
-            raise InvalidInputError(field, f"at most {MAX_KEY_BYTES} bytes without NUL", value)
+            raise InvalidInputError(field, f"at most {MAX_KEY_BYTES} bytes without NUL", f"{len(value.encode())} bytes")
 
 
 def _check_special(message: Message) -> None:

@@ -56,7 +56,7 @@ def show_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        typer.echo(f"clientmgr {version('client-manager')}")
+        typer.echo(f"clientmgr {version('clientmgr')}")
         raise typer.Exit
 
 

@@ -1,4 +1,7 @@
-"""`clientmgr topics`: topics, their subscriptions and how far behind these are; resizing, trimming, dropping."""
+"""`clientmgr topics`: topics, their subscriptions and how far behind these are; resizing, trimming, dropping.
+
+`seek` has a file of its own.
+"""
 
 import asyncio
 from dataclasses import dataclass
@@ -14,12 +17,15 @@ from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.retention import trim as trim_log
 from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, drop_group, resize_topic
 from clientmgr.broker.tailing import Topic, list_topics
+from clientmgr.cli import seek
 from clientmgr.cli.output import JsonOption, YesOption, console, open_database, print_json, show_rows
 
 app = typer.Typer(
-    help="Topics, their subscriptions and how far behind these are; resize, trim, drop subscriptions.",
+    help="Topics, their subscriptions and how far behind these are; resize, trim, seek, drop subscriptions.",
     invoke_without_command=True,
 )
+
+app.command()(seek.seek)
 
 TopicArgument = Annotated[str, typer.Argument(show_default=False)]
 

@@ -114,7 +114,7 @@ def _report(connection: Connection[Any], stores: Stores, subject: Subject, asked
         subject.audit_hash,
         now,
         asked.actor,
-        f"clientmgr {version('client-manager')}",
+        f"clientmgr {version('clientmgr')}",
         deletions,
         due_until,
         [keyed(stores.settings, text.encode()).hex() for text in asked.texts],

@@ -62,7 +62,7 @@ def export_contact(
             "contactId": contact_id,
             "exportedAt": datetime.now(UTC).isoformat(),
             "exportedBy": actor,
-            "release": f"clientmgr {version('client-manager')}",
+            "release": f"clientmgr {version('clientmgr')}",
             "tokensIncluded": reveal,
         }
         write("{\n" + "".join(f"  {_text(name)}: {_text(value)},\n" for name, value in head.items()))

@@ -19,9 +19,6 @@ FIRST: Final = ("base", "audit", "tenants", "broker", "gateway")
 PER_TENANT: Final = "tenant"
 """Not applied here: the schema manager applies it to each tenant's schema."""
 
-# Any number that nobody else in this database takes. Two starts at once wait for each other here.
-_ADVISORY_LOCK = 0x636C69656E74  # "client"
-
 _BEGINS_THE_PLATFORMS_CHAIN = "audit/0002_heads_are_kept.sql"
 """Once in a database's life, and never again: later a chain that is missing was taken away."""
 
@@ -40,8 +37,6 @@ def migrate_database(
     With `audit`, the platform's chain begins here: a verification expects one in every database.
     """
     with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_ADVISORY_LOCK,))
-        connection.execute("SET LOCAL client_min_messages = warning")
         applied = apply_folders(connection, folders() if chosen is None else chosen)
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)

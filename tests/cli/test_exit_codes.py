@@ -9,9 +9,9 @@ import psycopg
 import pytest
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.migrations import ADVISORY_LOCK
 from clientmgr.cli import _control_schema_is_missing
 from clientmgr.local.embedded.server import free_port
-from clientmgr.operations.migrations import _ADVISORY_LOCK
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR
 from tests.keys import TEST_KEY
@@ -179,7 +179,7 @@ def test_130_when_interrupted(database: Database, tmp_path: Path) -> None:
         database.connect(Role.OWNER, autocommit=True) as holder,
         database.connect(Role.OWNER, autocommit=True) as watcher,
     ):
-        holder.execute("SELECT pg_advisory_lock(%s)", (_ADVISORY_LOCK,))
+        holder.execute("SELECT pg_advisory_lock(%s)", (ADVISORY_LOCK,))
         process = subprocess.Popen(
             [CLIENTMGR, "migrate"],
             cwd=tmp_path,

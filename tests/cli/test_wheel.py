@@ -33,7 +33,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command: list[str | Path] = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
     built = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert built.returncode == 0, built.stdout + built.stderr
-    (file,) = folder.glob("client_manager-*.whl")
+    (file,) = folder.glob("clientmgr-*.whl")
     return file
 
 

@@ -8,16 +8,22 @@ from urllib.parse import unquote, urlsplit
 from clientmgr.audit.places.buckets import S3Place
 from clientmgr.audit.places.file import FilePlace
 from clientmgr.audit.places.interface import AnchorPlace
-from clientmgr.audit.places.redis import RedisPlace
 from clientmgr.audit.places.webhook import WebhookPlace
 from clientmgr.base.settings import Settings
 
 _FOLDER: Final = "audit_anchors"
 
+
+def _redis_place(url: str) -> AnchorPlace:
+    from clientmgr.audit.places.redis import RedisPlace  # few have one, and its client is of the extra `live`
+
+    return RedisPlace(url)
+
+
 _KINDS: Final[Mapping[str, Callable[[str], AnchorPlace]]] = {
     "file": lambda url: FilePlace(Path(url.removeprefix("file:").removeprefix("//"))),
-    "redis": RedisPlace,
-    "rediss": RedisPlace,
+    "redis": _redis_place,
+    "rediss": _redis_place,
     "s3": S3Place,
     "https": WebhookPlace,
     "http": WebhookPlace,

@@ -21,6 +21,8 @@ from clientmgr.broker.settling import passes_erased
 
 QUERIES = named_queries("broker/queries/consume.sql")
 
+# Columns of claim_batch.
+_OFFSET, _MORE, _QUEUE_ID, _HELD_ID = 2, -3, -2, -1
 _NO_ATTRIBUTES: Final = MappingProxyType[str, str]({})
 
 
@@ -40,8 +42,12 @@ class Record(Struct, frozen=True, gc=False):
     tx_last_offset: int
     """The last offset of the transaction that published it; the same for all of one group, and for no other."""
     failures: int
-    """Deliveries in this batch that ended in an exception."""
+    """Deliveries that ended in an exception, of its batch or of its own."""
     message: ReceivedMessage
+    queue_id: int | None = None
+    """The held queue of its tenant, if there is one."""
+    held_id: int = 0
+    """Its place in that queue. 0: it is in the log, and has to wait behind the queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +64,10 @@ class Claim:
     """How many messages were looked at: `records`, and what is passed."""
     more_elsewhere: bool = False
     """Whether another partition, which nobody in this process has in hand, has something to read as well."""
+    behind: Sequence[Record] = ()
+    """Messages of held tenants, met in the log: they are not handled now but wait in their tenants' queues."""
+    queues: Sequence[int] = ()
+    """The held queues that are tried. Empty: this is a claim of the log, and moves the offset."""
 
     @property
     def messages(self) -> list[ReceivedMessage]:
@@ -77,6 +87,11 @@ class Claim:
             first_offset = last_offset + 1
         return groups
 
+    def queue(self, queue_id: int) -> "Claim":
+        """Of a claim of held queues: the part that is one queue's."""
+        records = [record for record in self.records if record.queue_id == queue_id]
+        return Claim(self.partition_id, self.first_offset, self.last_offset, records, queues=[queue_id])
+
 
 async def send_claim(
     connection: AsyncConnection[Any],
@@ -86,10 +101,12 @@ async def send_claim(
     only_partition: int | None = None,
     after_partition: int = -1,
     in_hand: Collection[int] = (),
+    held_first: bool = False,
     begin: bool = False,
 ) -> AsyncCursor[tuple[Any, ...]]:
-    """Send the query that claims a partition.
+    """Send the query that claims a partition, and with it the held queues of its tenants.
 
+    `held_first`: try queues that are due before the log is read on; otherwise they have to wait until it is read.
     `begin`: begin the transaction with it. Both go in one message, as text: a look often finds nothing, and saving a
     round trip saves a fifth of the time from a message to its handler.
     """
@@ -99,7 +116,7 @@ async def send_claim(
         only = "NULL" if only_partition is None else str(only_partition)
         await cursor.execute(
             f"BEGIN; SELECT * FROM clientmgr.claim_batch({quoted(subscription.group_id)}, {subscription.topic_id},"
-            f" {only}, {after_partition}, {batch_size}, '{{{partitions}}}')".encode()
+            f" {only}, {after_partition}, {batch_size}, '{{{partitions}}}', {held_first})".encode()
         )
         cursor.nextset()
         return cursor
@@ -113,6 +130,7 @@ async def send_claim(
             "after_partition": after_partition,
             "batch_size": batch_size,
             "in_hand": list(in_hand),
+            "held_first": held_first,
         },
     )
 
@@ -129,16 +147,37 @@ async def read_claim(cursor: AsyncCursor[tuple[Any, ...]], topic: str) -> Claim 
     if not rows:
         return None
     partition_id, first_offset = rows[0][:2]
-    records = [
-        Record(
+    records: list[Record] = []
+    behind: list[Record] = []
+    is_log = rows[0][_HELD_ID] is None and rows[0][_OFFSET] is not None
+    for row in rows:
+        (
+            _,
+            _,
             offset,
             tx_last,
+            message_id,
+            tenant,
+            key,
+            data,
+            attributes,
+            attempt,
             failures,
-            ReceivedMessage(
-                topic, str(message_id), data, tenant, key, attributes or _NO_ATTRIBUTES, attempt, published
-            ),
+            published,
+            _,
+            queue,
+            held,
+        ) = row
+        if data is None or (is_log and attributes and passes_erased(attributes, data)):
+            continue
+        received = ReceivedMessage(
+            topic, str(message_id), data, tenant, key, attributes or _NO_ATTRIBUTES, attempt, published
         )
-        for _, _, offset, tx_last, message_id, tenant, key, data, attributes, attempt, failures, published, _ in rows
-        if data is not None and not (attributes and passes_erased(attributes, data))
-    ]
-    return Claim(partition_id, first_offset, rows[-1][2], records, len(rows), more_elsewhere=rows[-1][-1])
+        if queue is None:
+            records.append(Record(offset, tx_last, failures, received))
+        else:
+            (behind if is_log else records).append(Record(offset, tx_last, failures, received, queue, held or 0))
+    if is_log:
+        return Claim(partition_id, first_offset, rows[-1][_OFFSET], records, len(rows), rows[-1][_MORE], behind)
+    queues = list(dict.fromkeys(row[_QUEUE_ID] for row in rows))
+    return Claim(partition_id, first_offset, first_offset - 1, records, len(rows), more_elsewhere=True, queues=queues)

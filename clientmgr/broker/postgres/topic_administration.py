@@ -57,10 +57,11 @@ async def ensure_group(connection: AsyncConnection[Any], group_id: str, topic: s
 
 
 async def drop_group(connection: AsyncConnection[Any], group_id: str) -> None:
-    """Delete a group, its place in the topic and its waiting retries. Its dead letters stay."""
+    """Delete a group, its place in the topic, its waiting retries and what it holds. Its dead letters stay."""
     async with connection.transaction():
         await connection.execute(QUERIES["lock_group"], {"group_id": group_id})
-        await connection.execute(QUERIES["drop_group"], {"group_id": group_id})
+        for step in ("drop_group", "drop_queues"):
+            await connection.execute(QUERIES[step], {"group_id": group_id})
 
 
 async def find_subscription(connection: AsyncConnection[Any], group_id: str) -> Subscription:
@@ -100,7 +101,7 @@ async def resize_topic(connection: AsyncConnection[Any], topic: str, total_parti
         if behind:
             raise TopicNotDrainedError(topic, [group for (group,) in behind])
         new_layout = {"topic_id": topic_id, "total_partitions": total_partitions, "next_offset": next_offset}
-        for step in ("resize_counter", "move_rows", "move_offsets"):
+        for step in ("resize_counter", "move_rows", "move_queues", "move_offsets"):
             await connection.execute(QUERIES[step], new_layout)
 
 

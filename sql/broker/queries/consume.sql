@@ -1,8 +1,9 @@
--- What the consumer's loop sends. The work is done by the functions of sql/broker/0002_claim.sql.
+-- What the consumer's loop sends. The work is done by the functions of sql/broker/0002_claim.sql and 0006_held.sql.
 
 -- name: claim
 SELECT * FROM clientmgr.claim_batch(
-    %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s, %(in_hand)s::integer[]
+    %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s, %(in_hand)s::integer[],
+    %(held_first)s
 );
 
 -- name: postpone
@@ -20,6 +21,20 @@ SELECT clientmgr.park_messages(
 SELECT clientmgr.bury_messages(
     %(group_id)s, %(topic_id)s, %(offsets)s, %(attempts)s, %(error_classes)s, %(exceptions)s
 );
+
+-- name: hold
+SELECT clientmgr.hold_messages(
+    %(group_id)s, %(topic_id)s, %(partition_id)s, %(offsets)s, %(failures)s, %(reason)s, %(delay_s)s
+);
+
+-- name: settle_queue
+SELECT clientmgr.settle_queue(%(queue_id)s, %(settled)s, %(failed)s, %(failures)s, %(reason)s, %(delay_s)s);
+
+-- name: park_held
+SELECT clientmgr.park_held(%(held_ids)s, %(attempts)s, %(delays_s)s, %(reasons)s);
+
+-- name: bury_held
+SELECT clientmgr.bury_held(%(held_ids)s, %(attempts)s, %(error_classes)s, %(exceptions)s);
 
 -- name: requeue_due
 -- The group's own retries, and what was published to the topic for later.

@@ -25,12 +25,17 @@ WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
 ORDER BY c.topic, o.group_id, o.partition_id;
 
 -- name: set_aside
--- Waiting retries, messages that were published for later (for every group, so under a name that none can have), and dead letters that nobody has replayed, by topic and group, on either transport; also of groups that
--- are gone.
+-- Waiting retries, messages that were published for later (for every group, so under a name that none can have), held
+-- messages, and dead letters that nobody has replayed, by topic and group, on either transport; also of groups that are
+-- gone.
 SELECT s.topic, s.group_id, sum(s.waiting)::bigint, sum(s.dead)::bigint
 FROM (
     SELECT c.topic, coalesce(d.group_id, '(published for later)') AS group_id, 1 AS waiting, 0 AS dead
     FROM clientmgr.delayed_message_t AS d JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
+    UNION ALL
+    SELECT c.topic, q.group_id, 1, 0
+    FROM clientmgr.held_message_t AS h JOIN clientmgr.held_queues AS q ON q.id = h.queue_id
+    JOIN clientmgr.log_counter AS c ON c.id = q.topic_id
     UNION ALL
     SELECT p.topic, p.subscription, 1, 0 FROM clientmgr.pubsub_delayed AS p
     UNION ALL

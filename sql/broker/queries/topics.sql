@@ -39,8 +39,14 @@ CROSS JOIN LATERAL generate_series(0, c.total_partitions - 1) AS p (partition_id
 WHERE c.topic = %(topic)s;
 
 -- name: drop_group
-WITH waiting AS (DELETE FROM clientmgr.delayed_message_t WHERE group_id = %(group_id)s)
+WITH waiting AS (DELETE FROM clientmgr.delayed_message_t WHERE group_id = %(group_id)s), held AS (
+    DELETE FROM clientmgr.held_message_t AS h USING clientmgr.held_queues AS q
+    WHERE q.id = h.queue_id AND q.group_id = %(group_id)s
+)
 DELETE FROM clientmgr.consumer_offsets WHERE group_id = %(group_id)s;
+
+-- name: drop_queues
+DELETE FROM clientmgr.held_queues WHERE group_id = %(group_id)s;
 
 -- name: lock_counter
 SELECT id, next_offset, total_partitions FROM clientmgr.log_counter WHERE topic = %(topic)s FOR UPDATE;
@@ -67,6 +73,11 @@ UPDATE clientmgr.log_counter SET total_partitions = %(total_partitions)s WHERE i
 -- What is kept for a later group must lie where that group will look for it, in the tenant's order.
 UPDATE clientmgr.outbox_message_t SET partition_id = clientmgr.partition_of(host_id, %(total_partitions)s)
 WHERE topic_id = %(topic_id)s AND partition_id <> clientmgr.partition_of(host_id, %(total_partitions)s);
+
+-- name: move_queues
+-- Held tenants stay held, in the partition where their later messages will be met.
+UPDATE clientmgr.held_queues SET partition_id = clientmgr.partition_of(host_id, %(total_partitions)s)
+WHERE topic_id = %(topic_id)s;
 
 -- name: move_offsets
 -- Every group has read everything: all its partitions, old and new, stand at the end. What only holds messages for a
