@@ -21,6 +21,7 @@ from clientmgr.broker.gateway.subscriptions import Subscriptions
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
+SNAPSHOT_QUERIES = named_queries("gateway/queries/snapshots.sql")
 DEAD_LETTERS_EVERY_S = 2.0
 RETENTION_EVERY_S = 15.0
 
@@ -57,6 +58,7 @@ class Maintenance:
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["advance_retention_groups"])
+            await connection.execute(SNAPSHOT_QUERIES["forget_expired"])
 
     async def _forward_dead_letters(self, name: str) -> None:
         await self._dead_letters.forward(await self._subscriptions.find(name))
