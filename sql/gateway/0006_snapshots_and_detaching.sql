@@ -113,6 +113,31 @@ BEGIN
 END
 $$;
 
+-- After a seek to `moment`: what snapshots keep of the topic comes again too, although it was acknowledged.
+CREATE FUNCTION clientmgr.gateway_replay_kept(subscription_name text, moment timestamptz) RETURNS void
+LANGUAGE plpgsql SET enable_seqscan = off AS $$
+DECLARE
+    s clientmgr.gateway_subscriptions;
+    kept_from bigint;
+    replayed_from bigint;
+BEGIN
+    s := clientmgr.gateway_lock(subscription_name);
+    SELECT min(o.next_offset) INTO kept_from
+    FROM clientmgr.gateway_snapshots AS n JOIN clientmgr.consumer_offsets AS o ON o.group_id = n.name
+    WHERE n.topic_id = s.topic_id AND n.topic = s.topic AND n.expires_at > now();
+    IF kept_from IS NULL THEN
+        RETURN;
+    END IF;
+    replayed_from := greatest(kept_from, clientmgr.gateway_offset_at(s.topic_id, moment));
+    UPDATE clientmgr.gateway_cursors AS c SET next_offset = replayed_from
+    WHERE c.subscription_id = s.id AND c.next_offset > replayed_from;
+    IF FOUND THEN
+        DELETE FROM clientmgr.gateway_deliveries AS d WHERE d.subscription_id = s.id AND d.c_offset >= replayed_from;
+        PERFORM clientmgr.gateway_report_progress(s);
+    END IF;
+END
+$$;
+
 -- Ends the subscription's connection to its topic for good: it drops what it has and gets nothing more.
 CREATE FUNCTION clientmgr.gateway_detach(subscription_name text) RETURNS bigint
 LANGUAGE plpgsql AS $$

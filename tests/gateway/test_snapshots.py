@@ -54,6 +54,21 @@ def test_a_snapshot_survives_a_killed_gateway_and_a_second_subscription_can_go_t
     assert clients.bodies(other) == [b"1", b"2"]
 
 
+def test_a_seek_to_a_time_brings_back_what_a_snapshot_keeps(clients: Clients) -> None:
+    topic = clients.topic()
+    subscription = clients.subscription(topic)
+    clients.publish(topic, b"before")
+    clients.acknowledge(subscription, *clients.pull(subscription))
+    snapshot_of(clients, subscription)
+    clients.publish(topic, b"1", b"2")
+    received = clients.pull(subscription)
+    clients.acknowledge(subscription, *received)
+    clients.subscriber.seek(request={"subscription": subscription, "time": received[0].message.publish_time})
+    assert clients.bodies(subscription) == [b"1", b"2"]
+    clients.subscriber.seek(request={"subscription": subscription, "time": datetime(2020, 1, 1, tzinfo=UTC)})
+    assert clients.bodies(subscription) == [b"1", b"2"]
+
+
 def test_ordered_messages_come_back_in_order(clients: Clients) -> None:
     topic = clients.topic()
     subscription = clients.subscription(topic, enable_message_ordering=True)

@@ -68,4 +68,5 @@ DELETE FROM clientmgr.gateway_subscriptions WHERE id = %(id)s;
 SELECT clientmgr.gateway_detach(%(name)s);
 
 -- name: seek
-SELECT clientmgr.gateway_seek(%(name)s, %(time)s::timestamptz);
+SELECT clientmgr.gateway_seek(%(name)s, %(time)s::timestamptz),
+    clientmgr.gateway_replay_kept(%(name)s, %(time)s::timestamptz);
