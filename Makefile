@@ -10,7 +10,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins demo up test check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
+.PHONY: help setup standins node-clients demo up test check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,9 @@ $(INSTALLED): requirements.lock pyproject.toml tools/setup tools/locks/build.loc
 
 standins: setup ## Make .venv-standins: BigQuery and DynamoDB on this machine, for tests and the demo
 	@tools/setup-standins $(VENV) $(STANDINS_VENV)
+
+node-clients: ## Install Google's Pub/Sub client for Node into .node, for the gateway's test with it (needs npm)
+	@npm install --prefix .node --no-save --no-audit --no-fund --loglevel=error @google-cloud/pubsub@5
 
 demo: setup standins ## Run the whole system with demo data on embedded servers; Ctrl-C stops it
 	@exec $(BIN)/clientmgr demo

@@ -1,6 +1,7 @@
 """Topics and subscriptions through Google's client: their life, their limits, and the calls that there are none of."""
 
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -125,11 +126,50 @@ def test_what_can_not_be_changed_is_refused(clients: Clients) -> None:
         {"dead_letter_policy": {"dead_letter_topic": "nonsense"}},
         {"filter": 'attributes.a = "b" AND attributes:c OR attributes:d'},
         {"filter": "attributes.a = b"},
+        {"filter": f'attributes.a = "{"b" * 256}"'},
+        {"retry_policy": {"maximum_backoff": {"seconds": 601}}},
+        {"expiration_policy": {"ttl": {"seconds": 86_399}}},
+        {"expiration_policy": {"ttl": {}}},
+        {"labels": {"Team": "push"}},
+        {"labels": {"1st": "push"}},
+        {"labels": {"": "push"}},
+        {"labels": {"team": "Push"}},
+        {"labels": {"team": "a b"}},
+        {"labels": {"t" * 64: "push"}},
+        {"labels": {"team": "p" * 64}},
+        {"labels": {"é" * 63 + "x": ""}},
+        {"labels": {f"l{n}": "" for n in range(65)}},
     ],
 )
 def test_a_value_out_of_range_is_an_invalid_argument(clients: Clients, options: dict[str, Any]) -> None:
     with pytest.raises(exceptions.InvalidArgument):
         clients.subscription(clients.topic(), **options)
+
+
+@pytest.mark.parametrize("labels", [{"Team": "push"}, {"team": "Push"}])
+def test_bad_labels_are_refused_wherever_there_are_labels(clients: Clients, labels: dict[str, str]) -> None:
+    topic = clients.topic()
+    subscription = clients.subscription(topic)
+    calls: list[Callable[[], object]] = [
+        lambda: clients.topic(labels=labels),
+        lambda: clients.publisher.update_topic(
+            request={"topic": {"name": topic, "labels": labels}, "update_mask": {"paths": ["labels"]}}
+        ),
+        lambda: clients.subscriber.update_subscription(
+            request={"subscription": {"name": subscription, "labels": labels}, "update_mask": {"paths": ["labels"]}}
+        ),
+        lambda: clients.subscriber.create_snapshot(
+            request={"name": f"projects/{PROJECT}/snapshots/labelled", "subscription": subscription, "labels": labels}
+        ),
+    ]
+    for call in calls:
+        with pytest.raises(exceptions.InvalidArgument, match="labels"):
+            call()
+
+
+def test_labels_may_be_of_any_language(clients: Clients) -> None:
+    labels = {"größe": "", "日本": "東京-1_x", "a": "0"}
+    assert dict(clients.publisher.get_topic(request={"topic": clients.topic(labels=labels)}).labels) == labels
 
 
 @pytest.mark.parametrize(
@@ -154,30 +194,58 @@ def test_what_does_not_exist_is_not_found(clients: Clients) -> None:
         clients.subscription(clients.topic(), dead_letter_policy={"dead_letter_topic": topic})
 
 
-def test_what_the_gateway_does_not_do_it_says_so(clients: Clients) -> None:
+@pytest.mark.parametrize("name", ["iam", "push", "modify_push", "bigquery", "schema", "ingestion", "transform"])
+def test_what_the_gateway_does_not_do_it_says_so(clients: Clients, name: str) -> None:
     topic = clients.topic()
     subscription = clients.subscription(topic)
-    snapshot = f"projects/{PROJECT}/snapshots/one"
-    refused = pytest.raises(exceptions.MethodNotImplemented, match="not supported by this Pub/Sub gateway")
-    with refused:
-        clients.subscriber.create_snapshot(request={"name": snapshot, "subscription": subscription})
-    with refused:
-        clients.subscriber.seek(request={"subscription": subscription, "snapshot": snapshot})
-    with refused:
-        clients.subscription(topic, push_config={"push_endpoint": "https://example.com/push"})
-    with refused:
-        clients.subscription(topic, bigquery_config={"table": "project.dataset.table"})
-    with refused:
-        clients.topic(schema_settings={"schema": f"projects/{PROJECT}/schemas/one", "encoding": "JSON"})
-    with refused:
-        clients.publisher.detach_subscription(request={"subscription": subscription})
-    with refused:
-        clients.publisher.get_iam_policy(request={"resource": topic})
+    push = {"push_endpoint": "https://example.com/push"}
+    calls: dict[str, Callable[[], object]] = {
+        "iam": lambda: clients.publisher.get_iam_policy(request={"resource": topic}),
+        "push": lambda: clients.subscription(topic, push_config=push),
+        "modify_push": lambda: clients.subscriber.modify_push_config(
+            request={"subscription": subscription, "push_config": push}
+        ),
+        "bigquery": lambda: clients.subscription(topic, bigquery_config={"table": "project.dataset.table"}),
+        "schema": lambda: clients.topic(schema_settings={"schema": f"projects/{PROJECT}/schemas/one"}),
+        "ingestion": lambda: clients.topic(ingestion_data_source_settings={"cloud_storage": {"bucket": "b"}}),
+        "transform": lambda: clients.topic(message_transforms=[{"javascript_udf": {"function_name": "f"}}]),
+    }
+    with pytest.raises(exceptions.MethodNotImplemented, match="not supported by this Pub/Sub gateway"):
+        calls[name]()
 
 
-def test_schemas_are_not_supported(clients: Clients) -> None:
+def test_settings_that_change_nothing_here_are_taken_and_shown_again(clients: Clients) -> None:
+    key = f"projects/{PROJECT}/locations/global/keyRings/r/cryptoKeys/k"
+    topic = clients.topic(
+        kms_key_name=key,
+        message_storage_policy={"allowed_persistence_regions": ["europe-west1"]},
+        ingestion_data_source_settings={},
+        message_transforms=[{"javascript_udf": {"function_name": "f"}, "disabled": True}],
+    )
+    shown = clients.publisher.get_topic(request={"topic": topic})
+    assert shown.kms_key_name == key
+    assert list(shown.message_storage_policy.allowed_persistence_regions) == ["europe-west1"]
+    a_day = {"ttl": duration_pb2.Duration(seconds=86_400)}
+    subscription = clients.subscription(topic, expiration_policy=a_day, push_config={}, bigquery_config={})
+    described = clients.subscriber.get_subscription(request={"subscription": subscription})
+    assert described.expiration_policy.ttl.total_seconds() == 86_400
+    clients.subscriber.modify_push_config(request={"subscription": subscription, "push_config": {}})
+    clients.subscriber.modify_push_config(
+        request={"subscription": subscription, "push_config": {"attributes": {"x-goog-version": "v1"}}}
+    )
+
+
+def test_to_have_nothing_pushed_needs_a_subscription(clients: Clients) -> None:
+    with pytest.raises(exceptions.NotFound):
+        clients.subscriber.modify_push_config(
+            request={"subscription": f"projects/{PROJECT}/subscriptions/nobodys", "push_config": {}}
+        )
+
+
+def test_there_are_no_schemas_and_none_can_be_made(clients: Clients) -> None:
     schemas = SchemaServiceClient(
         transport=SchemaServiceClient.get_transport_class("grpc")(channel=clients.publisher.transport.grpc_channel)
     )
+    assert list(schemas.list_schemas(request={"parent": f"projects/{PROJECT}"})) == []
     with pytest.raises(exceptions.MethodNotImplemented, match="not supported by this Pub/Sub gateway"):
-        list(schemas.list_schemas(request={"parent": f"projects/{PROJECT}"}))
+        schemas.create_schema(request={"parent": f"projects/{PROJECT}", "schema_id": "one", "schema": {}})

@@ -213,3 +213,43 @@ async def test_dead_letters_are_forwarded_though_those_of_another_subscription_c
     run_sql(database, EXHAUST)
     await gateway.maintenance.forward_dead_letters()
     assert run_sql(database, "SELECT subscription_id FROM clientmgr.gateway_deliveries") == [(broken,)]
+
+
+async def test_the_log_keeps_what_a_snapshot_needs_until_the_snapshot_ends(
+    gateway: Gateway, client: PubSubClient, database: Database, settings: Settings
+) -> None:
+    await subscribed(client)
+    await published(client, b"1", b"2")
+    one, two = await client.pull(NAME, NAME, 10, 5.0)
+    await client.acknowledge(NAME, [one.ack_id])
+    source, snapshot = client.subscription_path(NAME), f"projects/{settings.pubsub_project}/snapshots/{NAME}"
+    await client._subscriber.create_snapshot(request={"name": snapshot, "subscription": source})
+    await client.acknowledge(NAME, [two.ack_id])
+    await published(client, b"3")
+    await client.acknowledge(NAME, [one.ack_id for one in await client.pull(NAME, NAME, 10, 5.0)])
+    await gateway.maintenance.apply_retention()
+    assert await trimmed(database, settings) == 1
+    async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+        assert [lag.subscription for lag in await subscription_lag(connection)] == [source]
+        await resize_topic(connection, NAME, 4)
+    assert await trimmed(database, settings) == 0
+    await client._subscriber.seek(request={"subscription": source, "snapshot": snapshot})
+    again = await client.pull(NAME, NAME, 10, 5.0)
+    assert [one.message.data for one in again] == [b"2", b"3"]
+    await client.acknowledge(NAME, [one.ack_id for one in again])
+    run_sql(database, "UPDATE clientmgr.gateway_snapshots SET expires_at = now()")
+    await gateway.maintenance.apply_retention()
+    assert await trimmed(database, settings) == 2
+    assert run_sql(database, "SELECT * FROM clientmgr.gateway_snapshots") == []
+
+
+async def test_a_detached_subscription_holds_nothing_back(
+    gateway: Gateway, client: PubSubClient, database: Database, settings: Settings
+) -> None:
+    await subscribed(client)
+    await published(client, b"1", b"2")
+    await client.pull(NAME, NAME, 1, 5.0)
+    run_sql(database, f"SELECT clientmgr.gateway_detach('{client.subscription_path(NAME)}')")
+    await gateway.maintenance.apply_retention()
+    assert await trimmed(database, settings) == 2
+    assert run_sql(database, "SELECT * FROM clientmgr.gateway_deliveries") == []

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import grpc
 import msgspec
@@ -20,6 +20,17 @@ log = get_logger(__name__)
 
 _BEARER: Final = "bearer "
 _CERTIFICATE_NAMES: Final = ("x509_subject_alternative_name", "x509_common_name")
+
+
+class Tenanted(Protocol):
+    """A subscription or a snapshot."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def tenants(self) -> list[str] | None:
+        """None: of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +112,11 @@ class Caller:
         identity = self.identity
         self._ensure(identity, "admin", identity.admin, name)
 
-    def ensure_may_change(self, subscription: SubscriptionRow) -> None:
-        """Change, delete or seek a subscription that exists."""
+    def ensure_may_change(self, resource: Tenanted) -> None:
+        """Change, delete, seek or keep the state of what exists."""
         identity = self.identity
-        self._ensure(identity, "admin", identity.admin, subscription.name)
-        self._ensure_own_tenants(identity, subscription)
+        self._ensure(identity, "admin", identity.admin, resource.name)
+        self._ensure_own_tenants(identity, resource)
 
     def ensure_may_see_topic(self, topic: str) -> None:
         if not self.sees_topic(topic):
@@ -134,10 +145,10 @@ class Caller:
         if not patterns.cover(self.access.names.short(name)):
             raise denied(identity.name, right, name)
 
-    def _ensure_own_tenants(self, identity: Identity, subscription: SubscriptionRow) -> None:
+    def _ensure_own_tenants(self, identity: Identity, resource: Tenanted) -> None:
         mine = identity.tenants
-        if mine is not None and (subscription.tenants is None or not mine.issuperset(subscription.tenants)):
-            raise denied(identity.name, "tenants", f"{subscription.name}, which has messages of other customers too")
+        if mine is not None and (resource.tenants is None or not mine.issuperset(resource.tenants)):
+            raise denied(identity.name, "tenants", f"{resource.name}, which has messages of other customers too")
 
 
 @dataclass(frozen=True, slots=True)

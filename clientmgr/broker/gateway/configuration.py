@@ -1,15 +1,20 @@
 """Subscriptions and topics as Google's API describes them: defaults filled in, limits checked, and what SQL needs."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 from google.protobuf import field_mask_pb2, json_format
 
+from clientmgr.base.logs import get_logger
 from clientmgr.broker.gateway.filters import compile_filter
+from clientmgr.broker.gateway.labels import check_labels
 from clientmgr.broker.gateway.names import check_subscription, topic_parts
 from clientmgr.broker.gateway.protos import Proto, Subscription, Topic
 from clientmgr.broker.gateway.refusals import invalid, unimplemented
+
+log = get_logger(__name__)
 
 MINUTE, DAY = 60, 86_400
 DEFAULT_ACK_DEADLINE_S = 10
@@ -22,10 +27,21 @@ DEFAULT_DELIVERY_ATTEMPTS, MIN_DELIVERY_ATTEMPTS, MAX_DELIVERY_ATTEMPTS = 5, 5, 
 _ELSEWHERE = ("bigquery_config", "cloud_storage_config", "bigtable_config", "analytics_hub_subscription_info")
 _CHANGEABLE = {
     "ack_deadline_seconds", "retain_acked_messages", "message_retention_duration", "labels", "expiration_policy",
-    "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", "push_config", "tags",
+    "dead_letter_policy", "retry_policy", "enable_exactly_once_delivery", "push_config", "tags", "message_transforms",
+    *_ELSEWHERE,
 }  # fmt: skip
-_TOPIC_ELSEWHERE = ("kms_key_name", "schema_settings", "ingestion_data_source_settings", "message_transforms")
-_TOPIC_CHANGEABLE = {"labels", "message_retention_duration", "message_storage_policy", "tags"}
+_TOPIC_ELSEWHERE = ("schema_settings", "ingestion_data_source_settings")
+_TOPIC_CHANGEABLE = {
+    "labels", "message_retention_duration", "message_storage_policy", "kms_key_name", "tags", "message_transforms",
+    *_TOPIC_ELSEWHERE,
+}  # fmt: skip
+# What we take and keep, and why nothing comes of it.
+_WITHOUT_EFFECT = {
+    "expiration_policy": "subscriptions do not expire here",
+    "message_storage_policy": "the messages are where the database is",
+    "kms_key_name": "messages are not encrypted with keys of Google's; encrypt the database's disk",
+    "tags": "there is no policy that goes by tags",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +59,14 @@ class SubscriptionRow:
     max_delivery_attempts: int | None
     tenants: list[str] | None
     """The customers whose messages it delivers. None: all."""
+    detached: bool = False
+    """From its topic, for good."""
 
     def proto(self) -> Proto:
         message = json_format.ParseDict(self.config, Subscription(), ignore_unknown_fields=True)
         message.name = self.name
         message.topic = self.topic
+        message.detached = self.detached
         message.state = 1  # ACTIVE
         return message
 
@@ -56,22 +75,27 @@ def normalised_subscription(wanted: Proto) -> Proto:
     """A copy with Google's defaults for unset fields. Refuses what we do not support, by name."""
     check_subscription(wanted.name)
     for field in _ELSEWHERE:
-        if wanted.HasField(field):
+        # Without a word in it, it says that there is no such delivery.
+        if wanted.HasField(field) and getattr(wanted, field).ListFields():
             raise unimplemented(f"Delivery by {field}")
-    if wanted.push_config.push_endpoint:
-        raise unimplemented("Push delivery (push_config.push_endpoint)")
-    if wanted.message_transforms:
-        raise unimplemented("A message transform (message_transforms)")
+    refuse_push(wanted.push_config)
+    _refuse_transforms(wanted)
+    check_labels(wanted.labels)
     result = Subscription()
     result.CopyFrom(wanted)
-    result.ClearField("push_config")
+    for field in ("push_config", "detached", "state", "topic_message_retention_duration", *_ELSEWHERE):
+        result.ClearField(field)
     result.ack_deadline_seconds = result.ack_deadline_seconds or DEFAULT_ACK_DEADLINE_S
-    _check_range("ack_deadline_seconds", result.ack_deadline_seconds, MIN_ACK_DEADLINE_S, MAX_ACK_DEADLINE_S)
+    check_ack_deadline("ack_deadline_seconds", result.ack_deadline_seconds)
     if not result.HasField("message_retention_duration"):
         result.message_retention_duration.seconds = DEFAULT_RETENTION_S
     _check_range(
         "message_retention_duration", _seconds(result.message_retention_duration), MIN_RETENTION_S, MAX_RETENTION_S
     )
+    if result.expiration_policy.HasField("ttl"):
+        ttl = _seconds(result.expiration_policy.ttl)
+        if ttl < DAY:
+            raise invalid(f"Invalid expiration_policy.ttl: {ttl:g} given, at least {DAY} (a day) allowed.")
     if result.HasField("retry_policy"):
         policy = result.retry_policy
         if not policy.HasField("minimum_backoff"):
@@ -115,19 +139,23 @@ def subscription_columns(config: Proto) -> dict[str, Any]:
 
 def changed_subscription(current: Proto, wanted: Proto, mask: Proto) -> Proto:
     """`current` with the masked fields of `wanted`, normalised."""
-    return normalised_subscription(_merged(current, wanted, mask, _CHANGEABLE))
+    return normalised_subscription(masked_fields(current, wanted, mask, _CHANGEABLE))
 
 
 def normalised_topic(wanted: Proto) -> Proto:
     topic_parts(wanted.name)
-    for field, value in wanted.ListFields():
-        if field.name in _TOPIC_ELSEWHERE and value:
-            raise unimplemented(f"A topic with {field.name}")
+    for field in _TOPIC_ELSEWHERE:
+        if wanted.HasField(field) and getattr(wanted, field).ListFields():
+            raise unimplemented(f"A topic with {field}")
+    _refuse_transforms(wanted)
+    check_labels(wanted.labels)
     if wanted.HasField("message_retention_duration"):
         retention = _seconds(wanted.message_retention_duration)
         _check_range("message_retention_duration", retention, MIN_RETENTION_S, MAX_RETENTION_S)
     result = Topic()
     result.CopyFrom(wanted)
+    for field in ("state", *_TOPIC_ELSEWHERE):
+        result.ClearField(field)
     return result
 
 
@@ -140,7 +168,7 @@ def topic_columns(config: Proto) -> dict[str, Any]:
 
 
 def changed_topic(current: Proto, wanted: Proto, mask: Proto) -> Proto:
-    return normalised_topic(_merged(current, wanted, mask, _TOPIC_CHANGEABLE))
+    return normalised_topic(masked_fields(current, wanted, mask, _TOPIC_CHANGEABLE))
 
 
 def topic_proto(name: str, config: dict[str, Any] | None) -> Proto:
@@ -151,7 +179,27 @@ def topic_proto(name: str, config: dict[str, Any] | None) -> Proto:
     return message
 
 
-def _merged(current: Proto, wanted: Proto, mask: Proto, changeable: set[str]) -> Proto:
+def note_without_effect(resource: Proto, fields: Iterable[str]) -> None:
+    """Say in the log which of these settings were taken and change nothing here."""
+    for field in fields:
+        why = _WITHOUT_EFFECT.get(field)
+        if why is not None:
+            log.warning("a setting is kept but changes nothing", resource=resource.name, setting=field, because=why)
+
+
+def refuse_push(push_config: Proto) -> None:
+    """UNIMPLEMENTED, where it names somebody to push to."""
+    if push_config.push_endpoint:
+        raise unimplemented("Push delivery (push_config.push_endpoint)")
+
+
+def _refuse_transforms(wanted: Proto) -> None:
+    if any(not transform.disabled for transform in wanted.message_transforms):
+        raise unimplemented("A message transform (message_transforms)")
+
+
+def masked_fields(current: Proto, wanted: Proto, mask: Proto, changeable: set[str]) -> Proto:
+    """`current` with the masked fields of `wanted`. INVALID_ARGUMENT: the mask is empty, or has others."""
     paths = list(mask.paths)
     if not paths:
         raise invalid("The update_mask in the request is empty: name the fields to change.")
@@ -167,6 +215,10 @@ def _merged(current: Proto, wanted: Proto, mask: Proto, changeable: set[str]) ->
     except ValueError as error:
         raise invalid(f"Invalid update_mask provided in the request: {error}.") from None
     return result
+
+
+def check_ack_deadline(field: str, seconds: int) -> None:
+    _check_range(field, seconds, MIN_ACK_DEADLINE_S, MAX_ACK_DEADLINE_S)
 
 
 def _check_range(field: str, value: float, low: float, high: float) -> None:

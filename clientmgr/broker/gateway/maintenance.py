@@ -22,6 +22,7 @@ from clientmgr.broker.postgres.due_messages import append_due_messages
 log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
+SNAPSHOT_QUERIES = named_queries("gateway/queries/snapshots.sql")
 DUE_MESSAGES_EVERY_S = 0.5
 DEAD_LETTERS_EVERY_S = 2.0
 RETENTION_EVERY_S = 15.0
@@ -64,6 +65,7 @@ class Maintenance:
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["advance_retention_groups"])
+            await connection.execute(SNAPSHOT_QUERIES["forget_expired"])
 
     async def _forward_dead_letters(self, name: str) -> None:
         await self._dead_letters.forward(await self._subscriptions.find(name))

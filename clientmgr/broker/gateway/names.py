@@ -8,7 +8,11 @@ from clientmgr.broker.gateway.refusals import invalid_name
 _ID = r"(?!goog)[A-Za-z][A-Za-z0-9._~%+-]{2,254}"
 _TOPIC = re.compile(rf"projects/([^/\s]+)/topics/({_ID})")
 _SUBSCRIPTION = re.compile(rf"projects/([^/\s]+)/subscriptions/({_ID})")
+_SNAPSHOT = re.compile(rf"projects/([^/\s]+)/snapshots/({_ID})")
 _PROJECT = re.compile(r"projects/([^/\s]+)")
+
+SNAPSHOT = "snapshots"
+_KINDS = ("topics", "subscriptions", SNAPSHOT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,13 +26,13 @@ class Names:
         return short if project == self.own_project else topic
 
     def short(self, name: str) -> str:
-        """What rights go by: the id of a topic or subscription of our own project, else the whole name."""
+        """What rights go by: the id of a resource of our own project, else the whole name."""
         prefix, _, short = name.rpartition("/")
         return short if prefix in self._own else name
 
     @property
-    def _own(self) -> tuple[str, str]:
-        return f"projects/{self.own_project}/topics", f"projects/{self.own_project}/subscriptions"
+    def _own(self) -> tuple[str, ...]:
+        return tuple(f"projects/{self.own_project}/{kind}" for kind in _KINDS)
 
     def topic_of_log(self, log_topic: str) -> str | None:
         """The API's name for a topic of the log. None: Pub/Sub does not allow its name."""
@@ -47,6 +51,13 @@ def topic_parts(name: str) -> tuple[str, str]:
 def check_subscription(name: str) -> str:
     """The name, or INVALID_ARGUMENT."""
     if _SUBSCRIPTION.fullmatch(name) is None:
+        raise invalid_name(name)
+    return name
+
+
+def check_snapshot(name: str) -> str:
+    """The name, or INVALID_ARGUMENT."""
+    if _SNAPSHOT.fullmatch(name) is None:
         raise invalid_name(name)
     return name
 

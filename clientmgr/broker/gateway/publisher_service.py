@@ -11,6 +11,7 @@ from clientmgr.broker.gateway import paging
 from clientmgr.broker.gateway.configuration import (
     changed_topic,
     normalised_topic,
+    note_without_effect,
     topic_columns,
     topic_proto,
 )
@@ -62,6 +63,7 @@ class PublisherService:
                 if row is None:
                     raise already_exists(topic.name)
             await self._describe(cursor, row[0], topic.name, columns)
+        note_without_effect(topic, [field.name for field, _ in topic.ListFields()])
         return topic_proto(topic.name, json.loads(columns["config"]))
 
     async def get_topic(self, request: Proto, call: Call) -> Proto:
@@ -79,6 +81,7 @@ class PublisherService:
         columns = topic_columns(topic)
         async with self._pool.connection() as connection, connection.transaction():
             await self._describe(connection.cursor(row_factory=tuple_row), topic_id, name, columns)
+        note_without_effect(topic, request.update_mask.paths)
         return topic_proto(name, json.loads(columns["config"]))
 
     async def list_topics(self, request: Proto, call: Call) -> Proto:
@@ -118,6 +121,7 @@ class PublisherService:
             row = await (await cursor.execute(QUERIES["lock"], parameters)).fetchone()
             await cursor.execute(QUERIES["mark_deleted"], parameters)
             await cursor.execute(QUERIES["orphan_subscriptions"], {**parameters, "next_offset": row and row[1]})
+            await cursor.execute(QUERIES["orphan_snapshots"], parameters)
             await cursor.execute(QUERIES["drop_retention_group"], parameters)
         return Empty()
 

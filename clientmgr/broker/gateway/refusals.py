@@ -65,6 +65,10 @@ def already_exists(name: str) -> Refusal:
     )
 
 
+def not_possible_now(message: str) -> Refusal:
+    return Refusal(grpc.StatusCode.FAILED_PRECONDITION, message)
+
+
 def unauthenticated(message: str) -> Refusal:
     return Refusal(grpc.StatusCode.UNAUTHENTICATED, message)
 

@@ -51,6 +51,14 @@ _TYPES: Mapping[str, tuple[Proto, Proto]] = {
         protos.ListTopicSubscriptionsResponse,
     ),
     "google.pubsub.v1.Publisher/DeleteTopic": (protos.DeleteTopicRequest, protos.Empty),
+    "google.pubsub.v1.Publisher/ListTopicSnapshots": (
+        protos.ListTopicSnapshotsRequest,
+        protos.ListTopicSnapshotsResponse,
+    ),
+    "google.pubsub.v1.Publisher/DetachSubscription": (
+        protos.DetachSubscriptionRequest,
+        protos.DetachSubscriptionResponse,
+    ),
     "google.pubsub.v1.Subscriber/CreateSubscription": (protos.Subscription, protos.Subscription),
     "google.pubsub.v1.Subscriber/GetSubscription": (protos.GetSubscriptionRequest, protos.Subscription),
     "google.pubsub.v1.Subscriber/UpdateSubscription": (protos.UpdateSubscriptionRequest, protos.Subscription),
@@ -63,6 +71,13 @@ _TYPES: Mapping[str, tuple[Proto, Proto]] = {
     "google.pubsub.v1.Subscriber/Acknowledge": (protos.AcknowledgeRequest, protos.Empty),
     "google.pubsub.v1.Subscriber/Pull": (protos.PullRequest, protos.PullResponse),
     "google.pubsub.v1.Subscriber/Seek": (protos.SeekRequest, protos.SeekResponse),
+    "google.pubsub.v1.Subscriber/ModifyPushConfig": (protos.ModifyPushConfigRequest, protos.Empty),
+    "google.pubsub.v1.Subscriber/CreateSnapshot": (protos.CreateSnapshotRequest, protos.Snapshot),
+    "google.pubsub.v1.Subscriber/GetSnapshot": (protos.GetSnapshotRequest, protos.Snapshot),
+    "google.pubsub.v1.Subscriber/UpdateSnapshot": (protos.UpdateSnapshotRequest, protos.Snapshot),
+    "google.pubsub.v1.Subscriber/ListSnapshots": (protos.ListSnapshotsRequest, protos.ListSnapshotsResponse),
+    "google.pubsub.v1.Subscriber/DeleteSnapshot": (protos.DeleteSnapshotRequest, protos.Empty),
+    "google.pubsub.v1.SchemaService/ListSchemas": (protos.ListSchemasRequest, protos.ListSchemasResponse),
 }
 STREAMING_PULL = "google.pubsub.v1.Subscriber/StreamingPull"
 

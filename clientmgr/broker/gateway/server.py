@@ -13,8 +13,10 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway import protection
 from clientmgr.broker.gateway.admission import Admission
+from clientmgr.broker.gateway.callers import Access
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
+from clientmgr.broker.gateway.front import LOOPBACK, Front
 from clientmgr.broker.gateway.leases import Leases
 from clientmgr.broker.gateway.maintenance import Maintenance
 from clientmgr.broker.gateway.names import Names
@@ -22,6 +24,8 @@ from clientmgr.broker.gateway.pool import gateway_pool
 from clientmgr.broker.gateway.publisher_service import PublisherService
 from clientmgr.broker.gateway.publishing import Publishing
 from clientmgr.broker.gateway.rpc import MAX_BODY_BYTES, Calls, UnaryCall
+from clientmgr.broker.gateway.schemas import list_schemas
+from clientmgr.broker.gateway.snapshots import Snapshots
 from clientmgr.broker.gateway.streams import Streams
 from clientmgr.broker.gateway.subscriber import MessageCalls
 from clientmgr.broker.gateway.subscriptions import Subscriptions
@@ -48,10 +52,18 @@ _OPTIONS = (
 
 
 async def serve(
-    settings: Settings, database: Database, stop: asyncio.Event, *, on_ready: Callable[[int], None] | None = None
+    settings: Settings,
+    database: Database,
+    stop: asyncio.Event,
+    *,
+    on_ready: Callable[[int], None] | None = None,
+    open_to_all: bool = False,
 ) -> None:
-    """Run the gateway until `stop` is set. `on_ready` is called with the port once it answers."""
-    async with Gateway(settings, database) as gateway:
+    """Run the gateway until `stop` is set. `on_ready` is called with the port once it answers.
+
+    `open_to_all`: anybody may do everything, from any address. For tests, where nothing is worth protecting.
+    """
+    async with Gateway(settings, database, open_to_all=open_to_all) as gateway:
         log.info("Pub/Sub gateway is ready", host=settings.pubsub_gateway_host, port=gateway.port)
         if on_ready is not None:
             on_ready(gateway.port)
@@ -62,11 +74,11 @@ async def serve(
 class Gateway:
     """A running gateway, as `async with`. On the way out streams are closed and their leases released."""
 
-    def __init__(self, settings: Settings, database: Database) -> None:
+    def __init__(self, settings: Settings, database: Database, *, open_to_all: bool = False) -> None:
         self._settings = settings
         names = Names(settings.pubsub_project)
         self._credentials = protection.server_credentials(settings)
-        self._access = protection.access(settings, names)
+        self._access = Access(None, names) if open_to_all else protection.access(settings, names)
         self._admission = Admission(settings.pubsub_gateway_max_bytes, settings.pubsub_gateway_max_client_bytes)
         self._stop = asyncio.Event()
         self._pool = gateway_pool(database)
@@ -76,11 +88,13 @@ class Gateway:
         self._leases = Leases(self._pool, self._wakeups)
         self._delivery = Delivery(self._leases, self._dead_letters)
         self._publishing = Publishing(self._pool, names, self._wakeups, settings.broker_publish_timeout_ms)
+        self._snapshots = Snapshots(self._pool, self._subscriptions, settings.pubsub_gateway_max_subscriptions)
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
         self._publisher = PublisherService(self._pool, names, self._publishing, settings)
         self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
         self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters)
         self._server: Any = None
+        self._front: Front | None = None
         self._background: list[asyncio.Task[None]] = []
         self.port = 0
 
@@ -104,30 +118,44 @@ class Gateway:
         self._server = grpc.aio.server(options=_OPTIONS)
         calls = Calls(self._unary_calls(), self._streams.streaming_pull, self._access, self._admission)
         self._server.add_generic_rpc_handlers((calls,))
-        wanted = f"{self._settings.pubsub_gateway_host}:{self._settings.pubsub_gateway_port}"
         try:
-            if self._credentials is None:
-                self.port = self._server.add_insecure_port(wanted)
-            else:
-                self.port = self._server.add_secure_port(wanted, self._credentials)
-        except RuntimeError:
+            await self._listen()
+        except BaseException:
             await self._pool.close()
-            raise SettingsError(
-                f"the Pub/Sub gateway can't listen on {wanted}: choose another PUBSUB_GATEWAY_PORT, or 0 for a free one"
-            ) from None
-        await self._server.start()
+            raise
         self._background = [
             asyncio.create_task(self._wakeups.run(self._stop)),
             asyncio.create_task(self.maintenance.run(self._stop)),
         ]
         return self
 
+    async def _listen(self) -> None:
+        host, port = self._settings.pubsub_gateway_host, self._settings.pubsub_gateway_port
+        try:
+            if self._credentials is not None:
+                self.port = self._server.add_secure_port(f"{host}:{port}", self._credentials)
+                await self._server.start()
+                return
+            self._front = Front(self._server.add_insecure_port(f"{LOOPBACK}:0"))
+            await self._server.start()
+            self.port = await self._front.listen(host, port)
+        except (RuntimeError, OSError):
+            await self._server.stop(None)
+            raise SettingsError(
+                f"the Pub/Sub gateway can't listen on {host}:{port}: "
+                "choose another PUBSUB_GATEWAY_PORT, or 0 for a free one"
+            ) from None
+
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._stop.set()
+        if self._front is not None:
+            self._front.stop_listening()
         # Streams end by themselves now, calls under way get the time to answer, new ones are refused.
         await self._server.stop(grace=self._settings.shutdown_timeout_s / 2)
+        if self._front is not None:
+            await self._front.close()
         await self._publishing.finish()
         await self._leases.finish()
         await self._delivery.finish()
@@ -144,13 +172,22 @@ class Gateway:
             f"{publisher}/ListTopics": self._publisher.list_topics,
             f"{publisher}/ListTopicSubscriptions": self._publisher.list_topic_subscriptions,
             f"{publisher}/DeleteTopic": self._publisher.delete_topic,
+            f"{publisher}/ListTopicSnapshots": self._snapshots.list_topic_snapshots,
+            f"{publisher}/DetachSubscription": self._subscriptions.detach_subscription,
             f"{subscriber}/CreateSubscription": self._subscriptions.create_subscription,
             f"{subscriber}/GetSubscription": self._subscriptions.get_subscription,
             f"{subscriber}/UpdateSubscription": self._subscriptions.update_subscription,
             f"{subscriber}/ListSubscriptions": self._subscriptions.list_subscriptions,
             f"{subscriber}/DeleteSubscription": self._subscriptions.delete_subscription,
-            f"{subscriber}/Seek": self._subscriptions.seek,
+            f"{subscriber}/ModifyPushConfig": self._subscriptions.modify_push_config,
+            f"{subscriber}/CreateSnapshot": self._snapshots.create_snapshot,
+            f"{subscriber}/GetSnapshot": self._snapshots.get_snapshot,
+            f"{subscriber}/UpdateSnapshot": self._snapshots.update_snapshot,
+            f"{subscriber}/ListSnapshots": self._snapshots.list_snapshots,
+            f"{subscriber}/DeleteSnapshot": self._snapshots.delete_snapshot,
+            f"{subscriber}/Seek": self._snapshots.seek,
             f"{subscriber}/Pull": self._messages.pull,
             f"{subscriber}/Acknowledge": self._messages.acknowledge,
             f"{subscriber}/ModifyAckDeadline": self._messages.modify_ack_deadline,
+            "google.pubsub.v1.SchemaService/ListSchemas": list_schemas,
         }

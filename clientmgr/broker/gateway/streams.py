@@ -8,15 +8,15 @@ from datetime import timedelta
 import grpc
 
 from clientmgr.base.errors import first_of
-from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, MIN_ACK_DEADLINE_S, SubscriptionRow
+from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, SubscriptionRow, check_ack_deadline
 from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
 from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Proto, StreamingPullResponse
-from clientmgr.broker.gateway.refusals import Refusal, invalid
+from clientmgr.broker.gateway.refusals import Refusal, invalid, not_found
 from clientmgr.broker.gateway.rpc import Call
 from clientmgr.broker.gateway.signals import Signal, wait_any
-from clientmgr.broker.gateway.subscriptions import Subscriptions
+from clientmgr.broker.gateway.subscriptions import Subscriptions, ensure_ack_ids_of
 from clientmgr.broker.gateway.wakeups import Wakeups
 
 REFRESH_S = 1.0
@@ -90,12 +90,8 @@ class Streams:
         if first is None:
             return
         call.caller.ensure_may_settle(check_subscription(first.subscription))
-        if not MIN_ACK_DEADLINE_S <= first.stream_ack_deadline_seconds <= MAX_ACK_DEADLINE_S:
-            raise invalid(
-                f"Invalid stream_ack_deadline_seconds: {first.stream_ack_deadline_seconds} given, "
-                f"{MIN_ACK_DEADLINE_S} to {MAX_ACK_DEADLINE_S} allowed."
-            )
-        subscription = await self.subscriptions.find(first.subscription)
+        check_ack_deadline("stream_ack_deadline_seconds", first.stream_ack_deadline_seconds)
+        subscription = await self.subscriptions.find_attached(first.subscription)
         call.caller.ensure_may_read(subscription)
         outstanding = Outstanding(self._holders, first.max_outstanding_messages, first.max_outstanding_bytes)
         stream = _Stream(self, subscription, outstanding, call, first.stream_ack_deadline_seconds)
@@ -131,6 +127,7 @@ class _Stream:
     ) -> None:
         self._streams = streams
         self._subscription = subscription
+        self._opened_on = subscription.id
         self._outstanding = outstanding
         self._context = call.context
         self._caller = call.caller
@@ -164,6 +161,7 @@ class _Stream:
             if any(getattr(request, field) for field in FIRST_REQUEST_ONLY):
                 raise invalid(f"Only a stream's first request may set these: {', '.join(FIRST_REQUEST_ONLY)}.")
             if request.stream_ack_deadline_seconds:
+                check_ack_deadline("stream_ack_deadline_seconds", request.stream_ack_deadline_seconds)
                 self._lease_time = timedelta(seconds=request.stream_ack_deadline_seconds)
             await self._apply(request)
             is_empty = not request.ack_ids and not request.modify_deadline_ack_ids
@@ -181,6 +179,7 @@ class _Stream:
             Deadline(AckId.parse(text), checked_deadline(seconds))
             for text, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True)
         ]
+        ensure_ack_ids_of(self._opened_on, (*acks, *(deadline.ack_id for deadline in deadlines)))
         acknowledged = await self._streams.acknowledge(name, acks)
         modified = await self._streams.modify(name, deadlines)
         if self._subscription.exactly_once and (acks or deadlines):
@@ -228,7 +227,9 @@ class _Stream:
         if time.monotonic() - self._refreshed_at < REFRESH_S:
             return
         self._refreshed_at = time.monotonic()
-        self._subscription = await self._streams.subscriptions.find(self._subscription.name)
+        self._subscription = await self._streams.subscriptions.find_attached(self._subscription.name)
+        if self._subscription.id != self._opened_on:
+            raise not_found(self._subscription.name)  # deleted; this is another of its name
         believed = self._outstanding.held
         if believed:
             for ack_id in set(believed) - await self._streams.leases.still_leased(self._subscription.id, believed):

@@ -45,7 +45,7 @@ class MessageCalls:
         if request.max_messages <= 0:
             raise invalid(f"Invalid max_messages: {request.max_messages} given, at least 1 needed.")
         call.caller.ensure_may_settle(check_subscription(request.subscription))
-        subscription = await self._subscriptions.find(request.subscription)
+        subscription = await self._subscriptions.find_attached(request.subscription)
         signal = self._wakeups.signal(subscription.id, subscription.topic_id)
         clock = asyncio.get_running_loop().time
         remaining = call.context.time_remaining()
@@ -60,12 +60,15 @@ class MessageCalls:
                 return self._response(subscription, messages)
             self._wakeups.look_now()
             await wait_any(give_up_at - clock(), news, self._stop)
+            # It may have been changed, detached or made anew while nothing came.
+            subscription = await self._subscriptions.find_attached(request.subscription)
 
     async def acknowledge(self, request: Proto, call: Call) -> Proto:
         name = await self._checked(request.subscription, call)
         ack_ids = [AckId.parse(text) for text in request.ack_ids]
         if not ack_ids:
             raise invalid("No ack ids specified.")
+        await self._subscriptions.ensure_own(name, ack_ids)
         _raise_failures(request.ack_ids, await self._streams.acknowledge(name, ack_ids))
         return Empty()
 
@@ -75,6 +78,7 @@ class MessageCalls:
         deadlines = [Deadline(AckId.parse(text), seconds) for text in request.ack_ids]
         if not deadlines:
             raise invalid("No ack ids specified.")
+        await self._subscriptions.ensure_own(name, [deadline.ack_id for deadline in deadlines])
         results = await self._streams.modify(name, deadlines)
         if not all(results) and (await self._subscriptions.find(name)).exactly_once:
             _raise_failures(request.ack_ids, results)

@@ -1,6 +1,7 @@
 """The Subscriber service's calls about subscriptions themselves: create, get, list, update, delete, seek."""
 
-from datetime import UTC, datetime
+from collections.abc import Iterable, Sequence
+from datetime import UTC
 from typing import Any
 
 import psycopg
@@ -13,18 +14,27 @@ from clientmgr.broker.gateway.configuration import (
     SubscriptionRow,
     changed_subscription,
     normalised_subscription,
+    note_without_effect,
+    refuse_push,
     subscription_columns,
 )
+from clientmgr.broker.gateway.leases import AckId
 from clientmgr.broker.gateway.names import Names, check_subscription, project_of, topic_parts
 from clientmgr.broker.gateway.pool import Pool
-from clientmgr.broker.gateway.protos import Empty, ListSubscriptionsResponse, Proto, SeekResponse
+from clientmgr.broker.gateway.protos import (
+    DetachSubscriptionResponse,
+    Empty,
+    ListSubscriptionsResponse,
+    Proto,
+    SeekResponse,
+)
 from clientmgr.broker.gateway.refusals import (
     already_exists,
     exhausted,
     invalid,
     not_found,
     not_found_when_gone,
-    unimplemented,
+    not_possible_now,
 )
 from clientmgr.broker.gateway.rpc import Call
 from clientmgr.broker.gateway.wakeups import Wakeups
@@ -32,6 +42,8 @@ from clientmgr.contracts.publishers import STAMPED
 
 QUERIES = named_queries("gateway/queries/subscriptions.sql")
 TOPIC_QUERIES = named_queries("gateway/queries/topics.sql")
+MAX_IDS = 10_000
+"""Subscriptions whose ids we remember."""
 
 
 class Subscriptions:
@@ -43,14 +55,37 @@ class Subscriptions:
         self._names = names
         self._wakeups = wakeups
         self._most = most
+        self._ids: dict[str, int] = {}
 
     async def find(self, name: str) -> SubscriptionRow:
         """The subscription, or NOT_FOUND."""
         async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
             row = await (await cursor.execute(QUERIES["find"], {"name": check_subscription(name)})).fetchone()
         if row is None:
+            self._ids.pop(name, None)
             raise not_found(name)
-        return SubscriptionRow(*row)
+        subscription = SubscriptionRow(*row)
+        if len(self._ids) >= MAX_IDS:
+            self._ids.clear()
+        self._ids[name] = subscription.id
+        return subscription
+
+    async def find_attached(self, name: str) -> SubscriptionRow:
+        """The subscription, or NOT_FOUND, or FAILED_PRECONDITION where it was detached from its topic."""
+        subscription = await self.find(name)
+        if subscription.detached:
+            raise not_possible_now(f"The subscription {name} is detached from its topic: it has no messages any more.")
+        return subscription
+
+    async def ensure_own(self, name: str, ack_ids: Sequence[AckId]) -> None:
+        """INVALID_ARGUMENT where an ack id is another subscription's, or that of an earlier one of this name."""
+        # By what we remember first: an acknowledgement should not cost another query.
+        if any(ack_id.subscription_id != self._ids.get(name) for ack_id in ack_ids):
+            ensure_ack_ids_of((await self.find(name)).id, ack_ids)
+
+    async def ensure_topic_exists(self, topic: str) -> None:
+        async with self._pool.connection() as connection:
+            await self._topic_id(connection.cursor(row_factory=tuple_row), topic)
 
     async def create_subscription(self, request: Proto, call: Call) -> Proto:
         wanted = normalised_subscription(request)
@@ -81,6 +116,7 @@ class Subscriptions:
                 raise already_exists(wanted.name)
             await cursor.execute(QUERIES["start"], {"id": row[0], "topic_id": topic_id})
             await cursor.execute(QUERIES["hold_group"], {"name": wanted.name, "topic_id": topic_id})
+        note_without_effect(wanted, [field.name for field, _ in wanted.ListFields()])
         return (await self.find(wanted.name)).proto()
 
     async def get_subscription(self, request: Proto, call: Call) -> Proto:
@@ -114,6 +150,7 @@ class Subscriptions:
             columns = subscription_columns(wanted)
             await self._check_dead_letter_topic(cursor, columns, call.caller)
             await cursor.execute(QUERIES["change"], {"name": name, **columns})
+        note_without_effect(wanted, request.update_mask.paths)
         return (await self.find(name)).proto()
 
     async def delete_subscription(self, request: Proto, call: Call) -> Proto:
@@ -128,24 +165,43 @@ class Subscriptions:
     async def seek(self, request: Proto, call: Call) -> Proto:
         name = check_subscription(request.subscription)
         call.caller.ensure_may_administer(name)
-        if request.WhichOneof("target") == "snapshot":
-            raise unimplemented("Seeking to a snapshot")
         if request.WhichOneof("target") != "time":
             raise invalid("The request has no target to seek to.")
         try:
             moment = request.time.ToDatetime(tzinfo=UTC)
         except (ValueError, OverflowError):
             raise invalid("The time to seek to is out of range.") from None
-        subscription = await self.find(name)
+        subscription = await self.find_attached(name)
         call.caller.ensure_may_change(subscription)
-        await self._seek(subscription, moment)
+        async with self._pool.connection() as connection:
+            with not_found_when_gone(name):
+                await connection.execute(QUERIES["seek"], {"name": name, "time": moment})
+        return self.sought(subscription)
+
+    def sought(self, subscription: SubscriptionRow) -> Proto:
+        """The answer to a Seek that was done: its readers are woken."""
+        self._wakeups.subscription_has_news(subscription.id)
         return SeekResponse()
 
-    async def _seek(self, subscription: SubscriptionRow, moment: datetime) -> None:
-        async with self._pool.connection() as connection:
-            with not_found_when_gone(subscription.name):
-                await connection.execute(QUERIES["seek"], {"name": subscription.name, "time": moment})
-        self._wakeups.subscription_has_news(subscription.id)
+    async def modify_push_config(self, request: Proto, call: Call) -> Proto:
+        """Every subscription is for pulling: to ask for that changes nothing."""
+        name = check_subscription(request.subscription)
+        call.caller.ensure_may_administer(name)
+        refuse_push(request.push_config)
+        call.caller.ensure_may_change(await self.find(name))
+        return Empty()
+
+    async def detach_subscription(self, request: Proto, call: Call) -> Proto:
+        """End its connection to its topic, for good."""
+        name = check_subscription(request.subscription)
+        call.caller.ensure_may_administer(name)
+        call.caller.ensure_may_change(await self.find(name))
+        async with self._pool.connection() as connection, connection.transaction():
+            with not_found_when_gone(name):
+                cursor = await connection.execute(QUERIES["detach"], {"name": name})
+        row: Any = await cursor.fetchone()
+        self._wakeups.subscription_has_news(row[0])
+        return DetachSubscriptionResponse()
 
     async def _topic_id(self, cursor: psycopg.AsyncCursor[Any], topic: str) -> int:
         await cursor.execute(TOPIC_QUERIES["find"], {"log_topic": self._names.log_topic(topic)})
@@ -167,6 +223,13 @@ class Subscriptions:
             )
         caller.ensure_may_publish(topic)
         await self._topic_id(cursor, topic)
+
+
+def ensure_ack_ids_of(subscription_id: int, ack_ids: Iterable[AckId]) -> None:
+    """INVALID_ARGUMENT where one is another subscription's."""
+    for ack_id in ack_ids:
+        if ack_id.subscription_id != subscription_id:
+            raise invalid(f"You have passed an ack ID of another subscription to the service (ack_id={ack_id}).")
 
 
 async def forget_subscription(connection: psycopg.AsyncConnection[Any], name: str) -> int:

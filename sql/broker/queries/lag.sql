@@ -1,6 +1,6 @@
 -- name: partition_lag
 -- One row a topic, group and partition. Other groups' retries are not ours to read. at_most bounds what is counted.
--- Left out: groups that only hold messages for a topic of the gateway (gateway_topics.name). They read nothing.
+-- Left out: groups that only hold messages (gateway_holders). They read nothing.
 SELECT
     c.topic, o.group_id, o.partition_id, o.next_offset, unread.messages, oldest.published_at, o.attempts, o.retry_at
 FROM clientmgr.consumer_offsets AS o
@@ -21,7 +21,7 @@ LEFT JOIN LATERAL (
 ) AS oldest ON true
 WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
     AND (%(subscription)s::text IS NULL OR o.group_id = %(subscription)s)
-    AND NOT EXISTS (SELECT FROM clientmgr.gateway_topics AS t WHERE t.topic_id = c.id AND t.name = o.group_id)
+    AND NOT EXISTS (SELECT FROM clientmgr.gateway_holders AS t WHERE t.topic_id = c.id AND t.name = o.group_id)
 ORDER BY c.topic, o.group_id, o.partition_id;
 
 -- name: set_aside

@@ -55,7 +55,7 @@ SELECT id, next_offset, total_partitions FROM clientmgr.log_counter WHERE topic 
 SELECT 1 FROM clientmgr.consumer_offsets WHERE topic_id = %(topic_id)s FOR UPDATE NOWAIT;
 
 -- name: groups_behind
--- What only holds messages for a topic of the gateway (gateway_topics.name) reads nothing, and so is never behind.
+-- What only holds messages (gateway_holders) reads nothing, and so is never behind.
 SELECT DISTINCT o.group_id FROM clientmgr.consumer_offsets AS o
 CROSS JOIN LATERAL (
     SELECT FROM clientmgr.outbox_message_t AS m
@@ -63,7 +63,7 @@ CROSS JOIN LATERAL (
     ORDER BY m.c_offset LIMIT 1
 ) AS unread
 WHERE o.topic_id = %(topic_id)s
-    AND NOT EXISTS (SELECT FROM clientmgr.gateway_topics AS t WHERE t.topic_id = o.topic_id AND t.name = o.group_id)
+    AND NOT EXISTS (SELECT FROM clientmgr.gateway_holders AS t WHERE t.topic_id = o.topic_id AND t.name = o.group_id)
 ORDER BY 1;
 
 -- name: resize_counter
@@ -91,7 +91,7 @@ FROM (
     SELECT group_id, min(next_offset) AS held_from FROM clientmgr.consumer_offsets
     WHERE topic_id = %(topic_id)s GROUP BY group_id
 ) AS g
-LEFT JOIN clientmgr.gateway_topics AS t ON t.topic_id = %(topic_id)s AND t.name = g.group_id
+LEFT JOIN clientmgr.gateway_holders AS t ON t.topic_id = %(topic_id)s AND t.name = g.group_id
 CROSS JOIN generate_series(0, %(total_partitions)s - 1) AS p (partition_id)
 ON CONFLICT (group_id, topic_id, partition_id)
 DO UPDATE SET next_offset = excluded.next_offset, attempts = 0, failed_through = NULL, retry_at = NULL;

@@ -3,7 +3,7 @@
 -- name: work
 -- Which of the subscriptions that somebody reads have something due, and when the next becomes so. One read for all:
 -- an idle reader must not write.
-SELECT wanted.id, s.id IS NULL AS gone,
+SELECT wanted.id, s.id IS NULL OR s.detached AS gone,
     coalesce(c.next_offset < least(l.next_offset, s.end_offset), false) AS has_new,
     extract(epoch FROM (next.available_at - clock_timestamp()))::float8 AS due_in_s
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)

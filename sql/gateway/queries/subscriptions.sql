@@ -1,7 +1,8 @@
 -- Subscriptions of the gateway.
 
 -- name: find
-SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants
+SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants,
+    detached
 FROM clientmgr.gateway_subscriptions WHERE name = %(name)s;
 
 -- name: made_by
@@ -48,7 +49,8 @@ WHERE name = %(name)s;
 SELECT id FROM clientmgr.gateway_lock(%(name)s);
 
 -- name: list
-SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants
+SELECT id, name, topic, topic_id, config, ordered, exactly_once, dead_letter_topic, max_delivery_attempts, tenants,
+    detached
 FROM clientmgr.gateway_subscriptions
 WHERE starts_with(name, %(prefix)s) AND name > %(after)s ORDER BY name LIMIT %(limit)s;
 
@@ -62,5 +64,9 @@ WITH deliveries AS (
 )
 DELETE FROM clientmgr.gateway_subscriptions WHERE id = %(id)s;
 
+-- name: detach
+SELECT clientmgr.gateway_detach(%(name)s);
+
 -- name: seek
-SELECT clientmgr.gateway_seek(%(name)s, %(time)s::timestamptz);
+SELECT clientmgr.gateway_seek(%(name)s, %(time)s::timestamptz),
+    clientmgr.gateway_replay_kept(%(name)s, %(time)s::timestamptz);

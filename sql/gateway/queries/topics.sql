@@ -36,7 +36,7 @@ ORDER BY c.topic LIMIT %(limit)s;
 
 -- name: subscriptions_of
 SELECT s.name FROM clientmgr.gateway_subscriptions AS s
-WHERE s.topic = %(topic)s AND s.name > %(after)s ORDER BY s.name LIMIT %(limit)s;
+WHERE s.topic = %(topic)s AND NOT s.detached AND s.name > %(after)s ORDER BY s.name LIMIT %(limit)s;
 
 -- name: lock
 SELECT c.id, c.next_offset FROM clientmgr.log_counter AS c WHERE c.id = %(topic_id)s FOR UPDATE;
@@ -48,8 +48,11 @@ ON CONFLICT (topic_id) DO UPDATE SET deleted_at = now(), retention = NULL;
 
 -- name: orphan_subscriptions
 -- They keep what was published up to here, and get nothing of a topic made later under the same name.
-UPDATE clientmgr.gateway_subscriptions SET topic = '_deleted-topic_', end_offset = %(next_offset)s
+UPDATE clientmgr.gateway_subscriptions SET topic = '_deleted-topic_', end_offset = coalesce(end_offset, %(next_offset)s)
 WHERE topic = %(name)s;
+
+-- name: orphan_snapshots
+UPDATE clientmgr.gateway_snapshots SET topic = '_deleted-topic_' WHERE topic = %(name)s;
 
 -- name: drop_retention_group
 DELETE FROM clientmgr.consumer_offsets WHERE group_id = %(name)s AND topic_id = %(topic_id)s;
