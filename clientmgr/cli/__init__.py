@@ -14,6 +14,7 @@ import typer
 
 from clientmgr.base.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 from clientmgr.cli import (
+    applications,
     audit,
     check_proof,
     config,
@@ -87,6 +88,7 @@ load.register(app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
+app.add_typer(applications.app, name="applications")
 
 
 def main() -> None:
