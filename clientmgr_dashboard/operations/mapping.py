@@ -12,11 +12,11 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TransientError
 from clientmgr.base.masking import masked
 from clientmgr.contracts.decoding import InvalidMessageError
-from clientmgr.contracts.sending import SendingMessage
+from clientmgr.contracts.sending import Options, SendingMessage
 from clientmgr.contracts.topics import DeviceMapperTopics
 from clientmgr.sending.explanation import DeviceExplanation, explain
 from clientmgr.sending.mapping import OutMessage
-from clientmgr.sending.samples import LIFETIME_MS, sample_recipient
+from clientmgr.sending.samples import LIFETIME_MS, SAMPLE_TOPIC, sample_recipient
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text, api_get
@@ -69,6 +69,7 @@ async def explain_mapping(context: Context, _visitor: Visitor, request: MappingR
         recipients=[sample_recipient(request.contact_id)],
         expires_at=time.time_ns() // 1_000_000 + LIFETIME_MS,
         default_language="en",
+        options=Options(apple_topic=SAMPLE_TOPIC),
     )
     try:
         async with context.reading() as connection:
