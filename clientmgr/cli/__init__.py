@@ -21,6 +21,7 @@ from clientmgr.cli import (
     contacts,
     dagster,
     dashboard,
+    device_import,
     device_mapper,
     devices,
     dlq,
@@ -85,6 +86,7 @@ app.add_typer(erasure.app, name="erasure")
 services.register(app)
 app.add_typer(dagster.app, name="dagster")
 load.register(app)
+device_import.register(devices.app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
