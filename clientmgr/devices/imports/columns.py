@@ -40,7 +40,8 @@ class Plan:
 
     single: dict[str, int] = field(default_factory=dict)
     """Places of what is not info."""
-    info: list[tuple[int, DeviceField]] = field(default_factory=list)
+    info: list[tuple[int, str, str, Kind]] = field(default_factory=list)
+    """Of each info field: its place, its name, its name in events, its type."""
     members: list[tuple[int, DeviceField, str]] = field(default_factory=list)
     """Columns that are members of an object: `attributes.tier`."""
     unknown: tuple[str, ...] = ()
@@ -68,7 +69,7 @@ class ColumnMap:
 
     def _made(self, columns: tuple[str, ...]) -> Plan:
         single: dict[str, int] = {}
-        info: dict[str, tuple[int, DeviceField]] = {}
+        info: dict[str, tuple[int, str, str, Kind]] = {}
         members: list[tuple[int, DeviceField, str]] = []
         unknown = []
         for place, column in enumerate(columns):
@@ -80,7 +81,7 @@ class ColumnMap:
             elif name in single or name in info:
                 raise InvalidInputError("columns", f"one column for {name}", column)
             elif name in _INFO:
-                info[name] = place, _INFO[name]
+                info[name] = place, _INFO[name].name, name, _INFO[name].kind
             elif "." in name:
                 whole, _, member = name.partition(".")
                 members.append((place, _INFO[whole], member))

@@ -17,7 +17,7 @@ from clientmgr.contracts.decoding import (
     InvalidMessageError,
     check_identifier,
 )
-from clientmgr.contracts.device_events import PushTokenPayload, WebPush, WebPushKeys, check_storable
+from clientmgr.contracts.device_events import MAX_NESTING, PushTokenPayload, WebPush, WebPushKeys, check_storable
 from clientmgr.contracts.device_fields import Kind
 from clientmgr.contracts.push_tokens import TokenKind
 from clientmgr.devices.imports import columns
@@ -77,8 +77,8 @@ class RowConverter:
             name: value for name, place in plan.single.items() if (value := values[place]) is not None and value != ""
         }
         info = {
-            field.name: _PARSERS[field.kind](field.json_name, value)
-            for place, field in plan.info
+            name: _text(json_name, value) if kind is Kind.TEXT else _PARSERS[kind](json_name, value)
+            for place, name, json_name, kind in plan.info
             if (value := values[place]) is not None and value != ""
         }
         for place, field, member in plan.members:
@@ -229,13 +229,18 @@ def _contact_id(value: Any) -> int:
 
 
 def _object(name: str, value: Any) -> dict[str, Any]:
+    is_plain = False
     if isinstance(value, str):
+        # Hardly any has a NUL or this many brackets, so that hardly any is searched through.
+        is_plain = "\\u0000" not in value and value.count("[") + value.count("{") <= MAX_NESTING
         try:
             value = msgspec.json.decode(_text(name, value))
         except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
             raise RowError(f"{name}: expected a JSON object, got {_shown(value)}") from None
     if not isinstance(value, dict):
         raise RowError(f"{name}: expected a JSON object, got {_shown(value)}")
+    if is_plain:
+        return value
     try:
         check_storable(value, name)
     except InvalidMessageError as error:

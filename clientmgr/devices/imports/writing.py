@@ -27,14 +27,19 @@ class PreparedRows:
 
     customer_id: CustomerId
     tenant: TenantRows
-    lines: dict[bytes, str]
-    """Of COPY, by device: those that may turn out to be new."""
+    lines: dict[bytes, tuple[str, str, str]]
+    """Of COPY into devices, links and claims, by device: of those that may turn out to be new."""
 
     @classmethod
     def of(cls, tenant: TenantRows) -> "PreparedRows":
         changes = tenant.changes
+        claims = {claim.device: claim_line(token, claim) for token, claim in changes.claims.items()}
         lines = {
-            device: device_line(device, changes.names[device], state)
+            device: (
+                device_line(device, changes.names[device], state),
+                link_lines(device, changes.links.get(device, ())),
+                claims.get(device, ""),
+            )
             for device, state in changes.devices.items()
             if device not in tenant.several
         }
@@ -78,16 +83,12 @@ async def _known_devices(connection: AsyncConnection[Any], customer_id: Customer
 
 
 async def _copy_new(connection: AsyncConnection[Any], prepared: PreparedRows, new: Collection[bytes]) -> None:
-    changes, queries = prepared.tenant.changes, tenant_queries(prepared.customer_id)
-    links = [
-        line for device, of_device in changes.links.items() if device in new for line in link_lines(device, of_device)
-    ]
-    claims = [claim_line(token, claim) for token, claim in changes.claims.items() if claim.device in new]
-    devices = [prepared.lines[device] for device in prepared.lines if device in new]
-    for query, lines in (("copy_devices", devices), ("copy_links", links), ("copy_claims", claims)):
-        if lines:
+    queries = tenant_queries(prepared.customer_id)
+    lines = [of_device for device, of_device in prepared.lines.items() if device in new]
+    for query, of_table in zip(("copy_devices", "copy_links", "copy_claims"), zip(*lines, strict=True), strict=True):
+        if data := "".join(of_table):
             async with connection.cursor() as cursor, cursor.copy(queries[query]) as copy:
-                await copy.write("".join(lines).encode())
+                await copy.write(data.encode())
 
 
 def _others(tenant: TenantRows, new: Collection[bytes]) -> tuple[Touched, TenantChanges]:
