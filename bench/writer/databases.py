@@ -90,7 +90,7 @@ def source_of_events(
     server: BenchPostgres, name: str, *, tenants: int, events: int, skew: float, at_once: int = 100
 ) -> Source:
     """`events` messages in the writer's topic, published `at_once` a transaction."""
-    source = _with_tenants(server, name, tenants)
+    source = with_tenants(server, name, tenants)
     config = LoadConfig(
         tenants=source.tenants,
         start_at=START_AT,
@@ -107,7 +107,7 @@ def source_of_events(
 
 def source_of_deletions(server: BenchPostgres, name: str, *, tenants: int, contacts: int) -> Source:
     """Contacts with two devices each, and a message for each contact in the topic of contact deletion."""
-    source = _with_tenants(server, name, tenants)
+    source = with_tenants(server, name, tenants)
     contacts_of = {
         tenant: range(1, contacts // tenants + (number < contacts % tenants) + 1)
         for number, tenant in enumerate(source.tenants)
@@ -122,7 +122,8 @@ def source_of_deletions(server: BenchPostgres, name: str, *, tenants: int, conta
     return source
 
 
-def _with_tenants(server: BenchPostgres, name: str, tenants: int) -> Source:
+def with_tenants(server: BenchPostgres, name: str, tenants: int) -> Source:
+    """Tenants that have nothing yet."""
     server.create_database(name)
     source = Source(server, name, tuple(CustomerId(FIRST_TENANT + number) for number in range(tenants)))
     migrate_database(Database(source.url))

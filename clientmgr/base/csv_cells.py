@@ -15,3 +15,8 @@ def harmless(value: Any) -> Any:
     if isinstance(value, str) and _FORMULA.match(value) and _NUMBER.fullmatch(value) is None:
         return f"'{value}"
     return value
+
+
+def as_written(cell: str) -> str:
+    """What `harmless` made a cell of. Nothing else that it leaves alone looks like one of those."""
+    return cell[1:] if cell.startswith("'") and harmless(cell[1:]) == cell else cell

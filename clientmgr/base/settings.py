@@ -382,7 +382,11 @@ class Settings(BaseSettings):
     )
     push_token_status_wait_ms: int = Field(1000, ge=0, description="How long a batch of verdicts may take to fill up.")
     contact_deletion_batch_size: int = Field(1000, ge=1, le=10_000, description="Contacts deleted at a time.")
-    flipper_refresh_ms: int = Field(2000, ge=0, description="How old the flippers that a daemon goes by may be.")
+    flipper_refresh_ms: int = Field(
+        2000,
+        ge=0,
+        description="How old the flippers, and the applications' configuration, that a daemon goes by may be.",
+    )
     client_fetcher_fallback_enabled: bool = Field(
         True,
         description="False: the device mapper reads PostgreSQL alone, whatever the flippers say, and more at once. "

@@ -14,12 +14,14 @@ import typer
 
 from clientmgr.base.errors import ClientManagerError, EmbeddedServerError, InvalidInputError, SettingsError
 from clientmgr.cli import (
+    applications,
     audit,
     check_proof,
     config,
     contacts,
     dagster,
     dashboard,
+    device_import,
     device_mapper,
     devices,
     dlq,
@@ -85,10 +87,12 @@ app.add_typer(erasure.app, name="erasure")
 services.register(app)
 app.add_typer(dagster.app, name="dagster")
 load.register(app)
+device_import.register(devices.app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
 app.add_typer(migration.app, name="migration")
+app.add_typer(applications.app, name="applications")
 
 
 def main() -> None:

@@ -1,10 +1,13 @@
-"""The forms of `clientmgr devices export`, and the file it goes to: written beside its place, readable by its owner."""
+"""The forms of `clientmgr devices export`, and the file it goes to: written beside its place, readable by its owner.
+
+`clientmgr devices import` reads all of them.
+"""
 
 import csv
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
@@ -41,7 +44,8 @@ def opened_output(path: Path | None) -> Iterator[TextIO]:
         part.unlink(missing_ok=True)
 
 
-def csv_writer(stream: TextIO, columns: Sequence[str]) -> Write:
+@contextmanager
+def csv_writer(stream: TextIO, columns: Sequence[str]) -> Iterator[Write]:
     """RFC 4180 with a header; times in ISO 8601, booleans as true and false, nothing for null, no formulas."""
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
@@ -49,10 +53,11 @@ def csv_writer(stream: TextIO, columns: Sequence[str]) -> Write:
     def write(rows: Rows) -> None:
         writer.writerows([_csv_cell(value) for value in row] for row in rows)
 
-    return write
+    yield write
 
 
-def ndjson_writer(stream: TextIO, columns: Sequence[str]) -> Write:
+@contextmanager
+def ndjson_writer(stream: TextIO, columns: Sequence[str]) -> Iterator[Write]:
     """An object a line."""
     json_places = [columns.index(name) for name in JSON_COLUMNS]
 
@@ -66,10 +71,35 @@ def ndjson_writer(stream: TextIO, columns: Sequence[str]) -> Write:
             lines.append(msgspec.json.encode(dict(zip(columns, values, strict=True))))
         stream.write(b"\n".join([*lines, b""]).decode())
 
-    return write
+    yield write
 
 
-EXPORTERS: dict[str, Callable[[TextIO, Sequence[str]], Write]] = {"csv": csv_writer, "ndjson": ndjson_writer}
+@contextmanager
+def parquet_writer(stream: TextIO, columns: Sequence[str]) -> Iterator[Write]:
+    """Typed columns, compressed; JSON as text."""
+    # It takes a while to import, and most exports are in another form.
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {Kind.BOOLEAN: pa.bool_(), Kind.INTEGER: pa.int64(), Kind.TIME: pa.timestamp("us", tz="UTC")}
+    kinds = {field.name: field.kind for field in FIELDS}
+    schema = pa.schema([(name, types.get(kinds.get(name, Kind.TEXT), pa.string())) for name in columns])
+    with pq.ParquetWriter(stream.buffer, schema, compression="zstd") as writer:
+
+        def write(rows: Rows) -> None:
+            arrays = [
+                pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), schema, strict=True)
+            ]
+            writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+        yield write
+
+
+EXPORTERS: dict[str, Callable[[TextIO, Sequence[str]], AbstractContextManager[Write]]] = {
+    "csv": csv_writer,
+    "ndjson": ndjson_writer,
+    "parquet": parquet_writer,
+}
 
 
 def _csv_cell(value: Any) -> Any:

@@ -63,6 +63,7 @@ def explain(
                 "strategy": explanation.strategy,
                 "flippers": explanation.flippers,
                 "reason": explanation.reason,
+                "refusal": explanation.refusal,
                 "devices": devices,
             }
         )
@@ -111,9 +112,11 @@ async def _explain(
 def _as_object(one: "DeviceExplanation", topic_of: dict[str, str], *, reveal: bool) -> dict[str, Any]:
     import msgspec
 
+    from clientmgr.contracts.decoding import InvalidMessageError
     from clientmgr.sending.mapping import OutMessage
 
     sent = one.verdict if isinstance(one.verdict, OutMessage) else None
+    refused = isinstance(one.verdict, InvalidMessageError)
     request = None if sent is None else json.loads(msgspec.json.encode(sent.request))
     return {
         "clientId": one.device.client_id,
@@ -123,7 +126,7 @@ def _as_object(one: "DeviceExplanation", topic_of: dict[str, str], *, reveal: bo
         "applicationVersion": one.device.application_version,
         "deviceLanguage": one.device.language,
         "language": one.language,
-        "verdict": "SENT" if sent else one.verdict or "SKIPPED",
+        "verdict": "SENT" if sent else "REFUSED" if refused else one.verdict or "SKIPPED",
         "because": one.because,
         "topic": None if sent is None else topic_of[sent.provider],
         "outMessageId": None if sent is None else sent.out_message_id,
@@ -137,7 +140,9 @@ def _show(customer_id: CustomerId, contact: int, explanation: "Explanation", dev
     console.print(f"strategy: {explanation.strategy} (flippers on: {', '.join(on) or 'none'})", highlight=False)
     sent = sum(one["verdict"] == "SENT" for one in devices)
     gets = f"not sent: {explanation.reason}" if explanation.reason else f"{sent} of {len(devices)} devices get it"
-    console.print(f"{gets}\n", highlight=False)
+    if explanation.refusal:
+        gets = f"the message is refused, and nobody gets it: {explanation.refusal}"
+    console.print(f"{gets}\n", highlight=False, markup=False)
     for one in devices:
         shown = {name: value for name, value in one.items() if name not in ("request", "because") and value is not None}
         show_record({**shown, "because": "; ".join(one["because"])} if one["because"] else shown)

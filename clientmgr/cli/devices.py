@@ -26,11 +26,12 @@ from clientmgr.cli.output import (
     show_rows,
 )
 from clientmgr.devices.explanation import time_of
+from clientmgr.devices.imports.files import format_of
 from clientmgr.devices.lookup import DeviceLookup, StoredDevice
 from clientmgr.devices.revealing import revealed
 from clientmgr.devices.traces import DeviceTraces
 
-app = typer.Typer(help="Devices: show one, find some, export all.", no_args_is_help=True)
+app = typer.Typer(help="Devices: show one, find some, import and export them.", no_args_is_help=True)
 
 CustomerOption = Annotated[str, typer.Option("--customer", "-c", help="The customer's id.", show_default=False)]
 
@@ -113,12 +114,20 @@ def find(
 def export(
     customer: CustomerOption,
     *,
-    form: Annotated[Literal["csv", "ndjson"], typer.Option("--format", help="The form of the output.")] = "csv",
+    form: Annotated[
+        Literal["csv", "ndjson", "parquet"] | None,
+        typer.Option("--format", help="The form of the output. Default: as the file's name says, else csv."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="A file. Default: standard output.")] = None,
     reveal: RevealOption = False,
 ) -> None:
-    """Export all devices of a customer, as they are at this moment. A file appears when it is complete."""
+    """Export all devices of a customer, as they are at this moment. A file appears when it is complete.
+
+    With --reveal, `clientmgr devices import` reads it back.
+    """
     customer_id = parse_customer_id(customer, field="--customer")
+    if form is None:
+        form = format_of(output, None) if output is not None and output.suffix else "csv"
     database, settings = open_database()
     with database.connect(Role.READER) as connection:
         lookup = DeviceLookup(connection, customer_id)
@@ -128,9 +137,9 @@ def export(
         exported = 0
         with (
             opened_output(output) as stream,
+            EXPORTERS[form](stream, columns) as write,
             progress_bar("exporting", lookup.estimated_count() or None) as progress,
         ):
-            write = EXPORTERS[form](stream, columns)
             for rows in portions:
                 write(rows)
                 exported += len(rows)

@@ -150,21 +150,22 @@ def _check_storable(data: bytes, payload: Struct | None) -> None:
     # Hardly any message has a NUL or this many brackets, so that hardly any is searched through.
     if payload is not None and (b"\\u0000" in data or data.count(b"[") + data.count(b"{") > MAX_NESTING):
         for name, value in msgspec.to_builtins(payload).items():
-            _search(value, f"payload.{name}", MAX_NESTING)
+            check_storable(value, f"payload.{name}")
 
 
-def _search(value: Any, field: str, levels: int) -> None:
+def check_storable(value: Any, field: str, levels: int = MAX_NESTING) -> None:
+    """Refuse a value with what no table can hold: NUL characters, or more levels than anybody's settings have."""
     if isinstance(value, str) and "\0" in value:
         raise InvalidMessageError(f"{field}: expected text without NUL characters, got one")
     if isinstance(value, dict | list) and not levels:
         raise InvalidMessageError(f"{field}: expected at most {MAX_NESTING} levels, got more")
     if isinstance(value, dict):
         for key, item in value.items():
-            _search(key, field, levels)
-            _search(item, field, levels - 1)
+            check_storable(key, field, levels)
+            check_storable(item, field, levels - 1)
     elif isinstance(value, list):
         for item in value:
-            _search(item, field, levels - 1)
+            check_storable(item, field, levels - 1)
 
 
 def _check_contact(name: str, contact_id: int | UnsetType, contact_hash: str | UnsetType) -> None:

@@ -6,6 +6,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.contracts.applications import is_apple_topic
 from clientmgr.contracts.decoding import (
     ContactId,
     Identifier,
@@ -37,7 +38,7 @@ class Options(Struct, frozen=True, rename="camel"):
     silent: bool = False
     """For the application, not for the eye."""
     apple_topic: str | None = None
-    """The application's bundle id."""
+    """The application's bundle id. Absent: as the application's configuration says."""
 
 
 class Content(Struct, frozen=True, rename="camel", gc=False):
@@ -71,6 +72,7 @@ class SendingMessage(Struct, frozen=True, rename="camel"):
     options: Options = Options()
     filter: Any = None
     default_language: str | None = None
+    """Absent: as the application's configuration says."""
 
 
 _DECODER = msgspec.json.Decoder(SendingMessage)
@@ -82,7 +84,9 @@ def decode_message(data: bytes) -> tuple[CustomerId, SendingMessage]:
     customer_id = checked_customer_id(message.customer_id)
     check_identifier("applicationCode", message.application_code)
     _check_header_value("options.collapseId", message.options.collapse_id)
-    _check_header_value("options.appleTopic", message.options.apple_topic)
+    topic = message.options.apple_topic
+    if message.channel == "push" and topic and not is_apple_topic(topic):
+        raise InvalidMessageError(f"options.appleTopic: expected a bundle id such as com.acme.app, got {topic!r}")
     collapse_id = message.options.collapse_id
     if message.channel == "push" and collapse_id and len(collapse_id.encode()) > MAX_COLLAPSE_ID_BYTES:
         raise InvalidMessageError(

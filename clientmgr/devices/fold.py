@@ -164,8 +164,8 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, h
             }
         case PushTokenPayload() as payload:
             token_hash = hashes.token(decoded.event.application_code, payload)
-            state.token = TokenFacet(version, token_hash, _push_token(payload), status="valid")
-            _claim(changes, token_hash, Claim(version, device))
+            state.token = TokenFacet(version, token_hash, push_token_of(payload), status="valid")
+            claim_token(changes, token_hash, Claim(version, device))
         case ContactPayload() as linked:
             contact, contact_id = hashes.contact_named(linked.contact_id, linked.contact_hash)
             state.contact = ContactFacet(version, contact_id)
@@ -178,14 +178,14 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, h
     return state
 
 
-def _claim(changes: TenantChanges, token_hash: bytes, claim: Claim) -> None:
-    # A claim counts even where the event that makes it is otherwise stale.
+def claim_token(changes: TenantChanges, token_hash: bytes, claim: Claim) -> None:
+    """A claim counts even where the event that makes it is otherwise stale."""
     known = changes.claims.get(token_hash)
     if known is None or claim.order() > known.order():
         changes.claims[token_hash] = claim
 
 
-def _push_token(payload: PushTokenPayload) -> PushToken:
+def push_token_of(payload: PushTokenPayload) -> PushToken:
     if isinstance(payload.web_push, WebPush):
         return PushToken(payload.kind, web_push=msgspec.to_builtins(payload.web_push))
     return PushToken(payload.kind, token=str(payload.push_token))

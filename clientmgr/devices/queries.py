@@ -23,6 +23,10 @@ TOKEN_FIELDS: Final = tuple(field.name for field in FIELDS if field.facet is Fac
 REPORTED_COLUMNS: Final = (*TOKEN_FIELDS, *INFO_FIELDS)
 """What `find_reported` ends with."""
 
+OTHER_WAYS: Final = ("seqscan", "material", "hashjoin", "mergejoin")
+"""All that we ask of a tenant is found by key, with an index. But a table that was empty when a statement was planned
+looks as cheap from end to end, once for each key, and that plan is kept while the table grows: it may not be chosen."""
+
 SILENT_SINCE: Final = (
     "CASE WHEN d.contact_id IS NULL THEN greatest(d.last_seen_at, nullif(d.orphaned_since, d.created_at)) END"
 )

@@ -97,6 +97,18 @@ class DeviceStore:
                     changed.setdefault(stored.names[device], ["deleted"])
         return changed
 
+    async def apply_changes(
+        self, connection: AsyncConnection[Any], customer_id: CustomerId, touched: Touched, changes: TenantChanges
+    ) -> None:
+        """Write what is known from elsewhere than events, by the same rules."""
+        async with connection.pipeline():
+            await _lock_writes(connection, [customer_id])
+            await _apply(connection, {customer_id: touched}, {customer_id: changes.names}, lambda _: changes)
+
+    async def lock(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> None:
+        """Be the tenant's only writer until the transaction ends."""
+        await _lock_writes(connection, [customer_id])
+
     async def delete_contacts(
         self, connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, Collection[int]]]
     ) -> dict[CustomerId, dict[int, int]]:

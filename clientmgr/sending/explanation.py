@@ -11,11 +11,14 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
+from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.sending import Recipient, SendingMessage
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.sending.configuration import completed
 from clientmgr.sending.fetch import DeviceFetcher, Strategy, choose_strategy
 from clientmgr.sending.mapping import MessageMapper, OutMessage, Reason, is_web, seen_last_first
+from clientmgr.tenants.applications import ApplicationCache
 from clientmgr.tenants.directory import TenantDirectory
 from clientmgr.tenants.flippers import Flipper, FlipperCache, Flippers
 from clientmgr.tenants.registry import ensure_usable
@@ -27,8 +30,9 @@ class DeviceExplanation:
 
     device: ContactDevice
     store: str
-    verdict: OutMessage | Reason | None
-    """None: the message is not about devices of this kind, or another device stands for the contact."""
+    verdict: OutMessage | Reason | InvalidMessageError | None
+    """None: the message is not about devices of this kind, or another device stands for the contact. An error: because
+    of this device the message is refused as a whole."""
     because: list[str]
     language: str | None
 
@@ -39,7 +43,12 @@ class Explanation:
     flippers: dict[str, bool]
     devices: list[DeviceExplanation]
     reason: Reason | None
-    """Why the contact gets nothing; None: it gets something."""
+    """Why the contact gets nothing; None: it gets something, or the message is refused."""
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the message goes to the error topic as a whole, so that nobody gets anything of it."""
+        return next((str(one.verdict) for one in self.devices if isinstance(one.verdict, InvalidMessageError)), None)
 
 
 async def explain(
@@ -69,8 +78,10 @@ async def explain(
         manager.close()
     if fetched.failure is not None and contact_id in fetched.unanswered:
         raise fetched.failure
+    key = (customer_id, message.application_code)
+    application = (await ApplicationCache(0).current(connection, [key])).get(key)
     mapper = MessageMapper(
-        message,
+        completed(message, application),
         now_ms=time.time_ns() // 1_000_000,
         max_message_bytes=settings.broker_max_message_bytes,
     )
@@ -86,12 +97,14 @@ def explain_devices(
     explained: list[DeviceExplanation] = []
     somebody_has_it = False
     for device in seen_last_first(devices) if is_stored else devices:
-        verdict = mapper.judge(recipient, device) if mapper.is_about(device) else None
+        verdict = _judge(mapper, recipient, device) if mapper.is_about(device) else None
         because: list[str] = []
         if verdict is None:
             because = [f"a message for {mapper.message.channel} is not for {'browsers' if is_web(device) else 'apps'}"]
         elif verdict is Reason.CRITERIA and mapper.criterion is not None:
             because = mapper.criterion.reasons(device)
+        elif isinstance(verdict, InvalidMessageError):
+            because = [str(verdict)]
         elif isinstance(verdict, Reason):
             because = [_in_words(verdict, device, mapper.message)]
         elif is_stored and somebody_has_it:
@@ -100,6 +113,15 @@ def explain_devices(
         chosen = mapper.content_for(device, recipient.contents)
         explained.append(DeviceExplanation(device, store, verdict, because, None if chosen is None else chosen[0]))
     return explained
+
+
+def _judge(
+    mapper: MessageMapper, recipient: Recipient, device: ContactDevice
+) -> OutMessage | Reason | InvalidMessageError:
+    try:
+        return mapper.judge(recipient, device)
+    except InvalidMessageError as error:
+        return error
 
 
 def _in_words(reason: Reason, device: ContactDevice, message: SendingMessage) -> str:
@@ -123,7 +145,7 @@ def _states(flippers: Flippers, customer_id: CustomerId) -> dict[str, bool]:
 
 
 def _reason_of(devices: Sequence[DeviceExplanation]) -> Reason | None:
-    if any(isinstance(one.verdict, OutMessage) for one in devices):
+    if any(isinstance(one.verdict, OutMessage | InvalidMessageError) for one in devices):
         return None
     reasons = [one.verdict for one in devices if isinstance(one.verdict, Reason)]
     return max(reasons, key=list(Reason).index, default=Reason.NO_DEVICES)

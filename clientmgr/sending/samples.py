@@ -11,6 +11,7 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.contracts.sending import Content, Recipient
 
 LIFETIME_MS: Final = 3_600_000
+SAMPLE_TOPIC: Final = "com.example.app"
 NOBODY: Final = 1
 """A contact without devices, so that there is something to see in the not-sent events."""
 
@@ -54,7 +55,7 @@ def sample_message(
             "campaignId": str(9000 + chance.randrange(10)),
             "channel": chance.choice(_CHANNELS),
             "expiresAt": now_ms + LIFETIME_MS,
-            "options": {"priority": "high", "appleTopic": "com.example.app"},
+            "options": {"priority": "high", "appleTopic": SAMPLE_TOPIC},
             "filter": chance.choice(_FILTERS),
             "defaultLanguage": "en",
             "recipients": [{"contactId": contact_id, "contents": contents} for contact_id in (*chosen, NOBODY)],

@@ -11,11 +11,12 @@ from msgspec import Struct
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TransientError
 from clientmgr.base.masking import masked
-from clientmgr.contracts.sending import SendingMessage
+from clientmgr.contracts.decoding import InvalidMessageError
+from clientmgr.contracts.sending import Options, SendingMessage
 from clientmgr.contracts.topics import DeviceMapperTopics
 from clientmgr.sending.explanation import DeviceExplanation, explain
 from clientmgr.sending.mapping import OutMessage
-from clientmgr.sending.samples import LIFETIME_MS, sample_recipient
+from clientmgr.sending.samples import LIFETIME_MS, SAMPLE_TOPIC, sample_recipient
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text, api_get
@@ -39,7 +40,7 @@ class MappedDevice(Struct, frozen=True, rename="camel"):
     platform: str | None
     language: str | None
     verdict: str
-    """`SENT`, `SKIPPED`, or the reason of a not-sent event."""
+    """`SENT`, `SKIPPED`, `REFUSED` (with the whole message), or the reason of a not-sent event."""
     because: list[str]
     topic: str | None
     request: Any
@@ -53,6 +54,8 @@ class MappingExplanation(Struct, frozen=True, rename="camel"):
     flippers: dict[str, bool]
     reason: str | None
     """Why the contact would get nothing."""
+    refusal: str | None
+    """Why the message would be refused as a whole."""
     devices: list[MappedDevice]
 
 
@@ -66,6 +69,7 @@ async def explain_mapping(context: Context, _visitor: Visitor, request: MappingR
         recipients=[sample_recipient(request.contact_id)],
         expires_at=time.time_ns() // 1_000_000 + LIFETIME_MS,
         default_language="en",
+        options=Options(apple_topic=SAMPLE_TOPIC),
     )
     try:
         async with context.reading() as connection:
@@ -81,18 +85,20 @@ async def explain_mapping(context: Context, _visitor: Visitor, request: MappingR
         strategy=str(explained.strategy),
         flippers=explained.flippers,
         reason=None if explained.reason is None else str(explained.reason),
+        refusal=explained.refusal,
         devices=[_mapped(one, outputs) for one in explained.devices],
     )
 
 
 def _mapped(one: DeviceExplanation, outputs: dict[str, str]) -> MappedDevice:
     sent = one.verdict if isinstance(one.verdict, OutMessage) else None
+    refused = isinstance(one.verdict, InvalidMessageError)
     return MappedDevice(
         client_id=one.device.client_id,
         store=one.store,
         platform=one.device.platform,
         language=one.language,
-        verdict="SENT" if sent else str(one.verdict or "SKIPPED"),
+        verdict="SENT" if sent else "REFUSED" if refused else str(one.verdict or "SKIPPED"),
         because=one.because,
         topic=None if sent is None else outputs[sent.provider],
         request=None if sent is None else masked(msgspec.json.decode(msgspec.json.encode(sent.request))),

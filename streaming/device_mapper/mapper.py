@@ -22,13 +22,15 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Outcome, ReceivedMessage
 from clientmgr.contracts.daemons import device_mapper_process
 from clientmgr.contracts.decoding import InvalidMessageError
-from clientmgr.contracts.sending import Recipient, decode_message
+from clientmgr.contracts.sending import Recipient, SendingMessage, decode_message
 from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics, SendingType
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.legacy_migration.fallback_answers import FallbackAnswers
 from clientmgr.sending import metrics
+from clientmgr.sending.configuration import completed, needs_configuration
 from clientmgr.sending.fetch import DeviceFetcher, Fetched, Strategy, choose_strategy
 from clientmgr.sending.mapping import Mapped, MessageMapper, distinct
+from clientmgr.tenants.applications import ApplicationCache
 from clientmgr.tenants.flippers import FlipperCache
 from streaming.runtime.daemon import Daemon, Services
 from streaming.runtime.failures import error_attributes, pass_on
@@ -75,6 +77,7 @@ class DeviceMapper:
         self._type = topics.sending_type
         self._outputs = topics.outputs
         self._flippers = FlipperCache(settings.flipper_refresh_ms)
+        self._applications = ApplicationCache(settings.flipper_refresh_ms)
         manager = DeviceManager(settings)
         services.closing.callback(manager.close)
         self._fetcher = DeviceFetcher(manager, KeyedHashes.from_settings(settings))
@@ -95,16 +98,32 @@ class DeviceMapper:
 
     async def _decode(self, batch: Batch, outcomes: list[Outcome]) -> list[Work[Job]]:
         flippers = await self._flippers.current(batch.connection)
-        now_ms = time.time_ns() // 1_000_000
-        work = []
+        decoded: dict[int, tuple[CustomerId, SendingMessage]] = {}
         for position, received in enumerate(batch.messages):
             try:
-                customer_id, message = decode_message(received.data)
-                mapper = MessageMapper(
-                    message, now_ms=now_ms, max_message_bytes=self._settings.broker_max_message_bytes
-                )
+                decoded[position] = decode_message(received.data)
             except InvalidMessageError as error:
                 outcomes[position] = give_up(batch, received, error)
+            await give_way()
+        applications = await self._applications.current(
+            batch.connection,
+            [
+                (customer, message.application_code)
+                for customer, message in decoded.values()
+                if needs_configuration(message)
+            ],
+        )
+        now_ms = time.time_ns() // 1_000_000
+        work = []
+        for position, (customer_id, message) in decoded.items():
+            try:
+                mapper = MessageMapper(
+                    completed(message, applications.get((customer_id, message.application_code))),
+                    now_ms=now_ms,
+                    max_message_bytes=self._settings.broker_max_message_bytes,
+                )
+            except InvalidMessageError as error:
+                outcomes[position] = give_up(batch, batch.messages[position], error)
                 continue
             strategy = choose_strategy(
                 flippers, customer_id, fallback_enabled=self._settings.client_fetcher_fallback_enabled

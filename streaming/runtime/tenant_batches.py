@@ -17,6 +17,7 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import ErrorKind, TenantUnavailableError, UnknownTenantError, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.interface import Batch
+from clientmgr.devices.queries import OTHER_WAYS
 from clientmgr.tenants.registry import TenantStatus, ensure_usable
 from streaming.runtime.awaited_tenants import unknown_tenant
 from streaming.runtime.daemon import Services
@@ -24,10 +25,6 @@ from streaming.runtime.daemon import Services
 log = get_logger(__name__)
 
 Item = TypeVar("Item")
-
-OTHER_WAYS = ("seqscan", "material", "hashjoin", "mergejoin")
-"""All that we ask of a tenant is found by key, with an index. But a table that was empty when a statement was planned
-looks as cheap from end to end, once for each key, and that plan is kept while the table grows: it may not be chosen."""
 
 PROGRAM_LIMIT_EXCEEDED = "54"
 """SQLSTATE class: a value is too large for something, and nobody thought of that."""

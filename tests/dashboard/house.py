@@ -141,6 +141,7 @@ def furnish(house: House) -> None:
         " ('CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER', NULL, true, 'test')"
     )
     house.query("INSERT INTO clientmgr.flippers VALUES ('OLD_ONE', %s, true, %s)", BUSY, MISCHIEF)
+    house.query("INSERT INTO clientmgr.applications VALUES (%s, %s, %s, ARRAY[%s], %s, %s)", BUSY, *[MISCHIEF] * 5)
     house.query("INSERT INTO clientmgr.orphan_exclusions VALUES (%s, %s, %s)", QUIET, MISCHIEF, MISCHIEF)
     house.query(
         "INSERT INTO clientmgr.orphan_deletion_results (run_id, customer_id, outcome, error)"

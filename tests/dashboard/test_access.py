@@ -132,6 +132,8 @@ def test_a_viewer_sees_everything_and_changes_nothing(house: House, viewer: Visi
         (f"/messages/dead-letters/{letter}/reveal", {}),
         ("/messages/errors/drop", {"topic": "client-manager.writer-errors", "offsets": 1}),
         ("/switches/flippers", FLIP),
+        ("/applications/configure", {"customerId": BUSY, "applicationCode": "A", "appleTopic": "com.acme"}),
+        ("/applications/remove", {"customerId": BUSY, "applicationCode": "A"}),
         ("/switches/exclusions", {"customerId": BUSY, "reason": "x"}),
         ("/devices/reveal", {"customerId": BUSY, "applicationCode": "A", "clientId": "c1"}),
     ]

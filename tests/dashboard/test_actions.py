@@ -190,6 +190,31 @@ def test_a_flipper_for_a_customer_that_there_is_not_is_refused(visit: Visit) -> 
     assert visit.submit("/switches/flippers", form).status_code == 404
 
 
+def test_an_application_is_configured_changed_and_forgotten(house: House, visit: Visit) -> None:
+    form = {"customerId": QUIET, "applicationCode": "APP"}
+    wanted = {**form, "appleTopic": "com.acme.app", "webOrigins": "https://b.acme.com  https://a.acme.com"}
+    assert "done=changed" in visit.submit("/applications/configure", wanted).headers["location"]
+    assert "done=unchanged" in visit.submit("/applications/configure", wanted).headers["location"]
+    edited = visit.see(f"/applications?customerId={QUIET}&applicationCode=APP")
+    assert 'value="com.acme.app"' in edited
+    assert 'value="https://a.acme.com https://b.acme.com"' in edited
+    visit.submit("/applications/configure", {**form, "defaultLanguage": "de"})
+    (row,) = house.query("SELECT apple_topic, web_origins, default_language FROM clientmgr.applications"
+                         " WHERE customer_id = %s", QUIET)  # fmt: skip
+    assert row == (None, [], "de")
+    visit.submit("/applications/remove", form)
+    assert f'<a href="/tenants/{QUIET}">' not in visit.see("/applications")
+    assert house.audited("application.set")[-1][:2] == (QUIET, "dashboard:local")
+    assert house.audited("application.removed")[-1][0] == QUIET
+
+
+def test_a_configuration_that_can_not_be_is_refused_by_field(visit: Visit) -> None:
+    form = {"customerId": QUIET, "applicationCode": "APP"}
+    answer = visit.submit("/applications/configure", {**form, "webOrigins": "http://acme.com"})
+    assert (answer.status_code, "webOrigins" in answer.text) == (400, True)
+    assert visit.submit("/applications/configure", {**form, "customerId": 404, "appleTopic": "a"}).status_code == 404
+
+
 def test_a_tenants_orphans_are_kept_and_then_deleted_again(house: House, visit: Visit) -> None:
     visit.submit("/switches/exclusions", {"customerId": BUSY, "reason": "they are moving"})
     assert "they are moving" in visit.see("/switches")

@@ -34,6 +34,8 @@ PAGES = [
     "/messages/errors?topic=sending-mg-errors",
     "/switches",
     "/migration",
+    "/applications",
+    f"/applications?customerId={BUSY}&applicationCode={ODD}",
     "/live",
 ]
 # What a browser would run, or load from elsewhere.
@@ -57,6 +59,7 @@ def test_nothing_that_is_stored_becomes_markup(visit: Visit, path: str) -> None:
         ("/messages/dead-letters", 2),
         ("/messages/errors", 1),
         ("/switches", 3),
+        ("/applications", 4),
         (f"/tenants/{BUSY}", 5),
     ],
 )

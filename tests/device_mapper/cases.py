@@ -24,7 +24,7 @@ ANDROID = {"platform": "android", "push_token": "dGVzdC10b2tlbg:APA91bH-token"}
 
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any], ContactDevice]] = {
     "apple-rich": ({}, RICH, device()),
-    "apple-plain": ({"options": {}, "expiresAt": None}, PLAIN, device()),
+    "apple-plain": ({"options": {"appleTopic": "com.acme.app"}, "expiresAt": None}, PLAIN, device()),
     "apple-silent": ({"options": {"silent": True, "appleTopic": "com.acme.app"}}, RICH, device()),
     "fcm-token-rich": ({}, RICH, device(push_token_kind="fcm_token", **ANDROID)),
     "fcm-fid-plain": ({"options": {}}, PLAIN, device(push_token_kind="fcm_fid", platform="android", push_token="fid1")),

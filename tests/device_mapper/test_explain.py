@@ -133,3 +133,21 @@ def test_a_wrong_message_is_an_error_that_names_the_field(cli: Cli, tmp_path: Pa
     result = cli("device-mapper", "explain", "--customer", "7", "--contact", "42", "--message", file)
     assert (result.code, "filter.field" in result.err) == (1, True)
     assert cli("device-mapper", "explain", "-c", "7", "--contact", "42", "--message", "/no/such/file").code == 1
+
+
+def test_explain_shows_the_topic_that_was_filled_in_or_why_the_message_is_refused(
+    rig: Rig, cli: Cli, tmp_path: Path
+) -> None:
+    add_device(rig, 42, "iphone")
+    file = written(tmp_path, options={"priority": "high"})
+    told = explained(cli, file)
+    assert (told["reason"], told["devices"][0]["verdict"]) == (None, "REFUSED")
+    assert told["refusal"].startswith("options.appleTopic: ")
+    assert (
+        "nobody gets it: options.appleTopic"
+        in cli.ok("device-mapper", "explain", "-c", "7", "--contact", "42", "--message", file).out
+    )
+    cli.ok("applications", "set", APPLICATION, "-c", "7", "--apple-topic", "com.acme.configured")
+    told = explained(cli, file)
+    assert told["refusal"] is None
+    assert told["devices"][0]["request"]["headers"]["apns-topic"] == "com.acme.configured"

@@ -1,10 +1,21 @@
-"""Languages: RFC 4647 lookup over normalised tags, with likely subtags."""
+"""Languages: RFC 4647 lookup over normalised tags, with likely subtags and CLDR's parents; then the nearest."""
+
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from langcodes import Language
 
-from clientmgr.sending.language import NORWEGIAN, candidates, choose_language, lookup, normalised, truncations
+from clientmgr.sending.language import (
+    NORWEGIAN,
+    candidates,
+    choose_language,
+    inherited,
+    lookup,
+    normalised,
+    truncations,
+)
 from tests.device_mapper.samples import unhurried
 
 
@@ -27,7 +38,7 @@ from tests.device_mapper.samples import unhurried
         ("sr", ("sr-Latn", "sr-Cyrl"), "sr-Cyrl"),
         ("sh", ("sr-Latn", "en"), "sr-Latn"),
         ("en", ("en-US",), "en-US"),
-        ("en-GB", ("en-US",), None),
+        ("en-GB", ("en-US",), "en-US"),
         ("en-GB", ("en-US", "en"), "en"),
         ("pt", ("pt-PT", "pt-BR"), "pt-BR"),
         ("de-CH-1996", ("de", "de-CH"), "de-CH"),
@@ -47,6 +58,48 @@ from tests.device_mapper.samples import unhurried
         ("*", ("en",), None),
         ("-", ("en",), None),
         ("not a language at all", ("en",), None),
+        # CLDR's parents: before the language alone
+        ("es-MX", ("es-ES", "es-419"), "es-419"),
+        ("es-MX", ("es", "es-419"), "es-419"),
+        ("es-MX", ("es", "es-ES"), "es"),
+        ("es-ES", ("es-419", "es"), "es"),
+        ("pt-AO", ("pt-BR", "pt-PT"), "pt-PT"),
+        ("pt-AO", ("pt", "pt-PT"), "pt-PT"),
+        ("pt_MZ", ("pt", "en"), "pt"),
+        ("en-IN", ("en-US", "en-001"), "en-001"),
+        ("en-DE", ("en", "en-001"), "en-001"),
+        ("en-DE", ("en-001", "en-150"), "en-150"),
+        ("en-CA", ("en-001", "en"), "en"),
+        ("zh-MO", ("zh-TW", "zh-HK"), "zh-HK"),
+        ("zh-MO", ("zh-Hant", "zh-Hant-HK"), "zh-Hant-HK"),
+        # The nearest of the same language and script
+        ("de-CH", ("en", "de-DE"), "de-DE"),
+        ("de-CH", ("de-AT", "de-DE", "de-LI"), "de-DE"),
+        ("de-LU", ("de-LI", "de-AT"), "de-AT"),
+        ("es-MX", ("es-ES", "es-AR"), "es-AR"),
+        ("es-419", ("es-ES", "es-MX"), "es-MX"),
+        ("es-ES", ("es-419",), "es-419"),
+        ("pt-BR", ("pt-PT",), "pt-PT"),
+        ("en-AU", ("en-US", "en-GB"), "en-GB"),
+        ("en-PR", ("en-GB", "en-US"), "en-US"),
+        ("fr-CH", ("fr-CA", "fr-FR"), "fr-FR"),
+        ("ar-DZ", ("ar-SA", "ar-MA"), "ar-MA"),
+        ("zh-HK", ("zh-CN", "zh-TW"), "zh-TW"),
+        ("nb-NO", ("no-NO",), "no-NO"),
+        ("no", ("nb-NO",), "nb-NO"),
+        ("de-CH-1996", ("de-DE-u-co-phonebk",), "de-DE-u-co-phonebk"),
+        # Never another language, nor another script
+        ("zh-TW", ("zh-Hans", "zh-CN"), None),
+        ("zh-CN", ("zh-TW",), None),
+        ("sr-Latn-RS", ("sr-Cyrl-RS",), None),
+        ("sr-RS", ("sr-Latn-BA",), None),
+        ("nn-NO", ("nb-NO",), None),
+        ("da", ("nb-NO",), None),
+        ("uk-UA", ("ru-RU",), None),
+        ("gsw-CH", ("de-CH",), None),
+        ("pt-PT", ("es-ES", "gl-ES"), None),
+        ("ja-Latn", ("ja-JP",), None),
+        ("de-CH", ("x-de", "und", "", "nonsense!"), None),
     ],
 )
 def test_what_is_found(wanted: str, available: tuple[str, ...], expected: str | None) -> None:
@@ -72,7 +125,8 @@ def test_a_tag_is_shortened_and_never_ends_in_a_single_letter() -> None:
 TAGS = [
     "zh", "zh-TW", "zh-Hant", "zh-Hant-HK", "zh-Hans-SG", "iw", "he", "fr", "fr-CA", "fr-FR", "sr", "sr-Latn",
     "sr-Latn-RS", "sr-Cyrl-ME", "en", "en-US", "en-GB", "en-Latn-AU", "x-klingon", "i-klingon", "de", "de-CH",
-    "de-CH-1996", "de-DE-u-co-phonebk", "pt", "pt-BR", "pt-PT", "no", "nb", "nn", "es-419", "es", "und", "mn-Mong",
+    "de-CH-1996", "de-DE-u-co-phonebk", "pt", "pt-BR", "pt-PT", "no", "nb", "nn", "es-419", "es", "es-MX", "es-ES",
+    "pt-AO", "en-001", "en-IN", "de-DE", "de-AT", "zh-MO", "nb-NO", "no-NO", "und", "mn-Mong",
 ]  # fmt: skip
 tags = st.sampled_from(TAGS)
 spellings = st.sampled_from([str.lower, str.upper, str.title, lambda tag: tag.replace("-", "_")])
@@ -125,10 +179,33 @@ def test_one_more_offer_never_makes_it_worse(wanted: str, available: tuple[str, 
     order = list(candidates(wanted))
 
     def rank(found: str | None) -> int:
-        places = [place for place, tag in enumerate(order) if found and lookup(tag, (found,)) == found]
+        places = [place for place, tag in enumerate(order) if found and inherited(tag, (found,)) == found]
         return min(places, default=len(order))
 
     assert rank(lookup(wanted, (*available, more))) <= rank(lookup(wanted, available))
+
+
+@unhurried
+@given(tags, offers)
+def test_what_is_near_is_written_in_the_same_script(wanted: str, available: tuple[str, ...]) -> None:
+    found = lookup(wanted, available)
+    if found is not None and inherited(wanted, available) is None:
+        assert len({Language.get(normalised(tag)).maximize().script for tag in (found, wanted)}) == 1
+
+
+@unhurried
+@given(tags, offers, st.randoms())
+def test_the_order_of_the_offers_makes_no_difference(wanted: str, available: tuple[str, ...], chance: Random) -> None:
+    shuffled = list(available)
+    chance.shuffle(shuffled)
+    found, expected = lookup(wanted, tuple(shuffled)), lookup(wanted, available)
+    assert (found and normalised(found)) == (expected and normalised(expected))
+
+
+@unhurried
+@given(tags, offers)
+def test_the_default_is_for_those_whose_own_language_is_not_there(wanted: str, available: tuple[str, ...]) -> None:
+    assert choose_language(wanted, "hu", (*available, "hu")) == (lookup(wanted, available) or "hu")
 
 
 @unhurried

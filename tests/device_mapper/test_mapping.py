@@ -120,7 +120,12 @@ def test_a_text_that_says_nothing_is_none() -> None:
 )
 def test_a_silent_message_needs_no_text(contents: dict[str, Any], default: str | None, language: str) -> None:
     one = {"contactId": 42, "contents": contents}
-    mapped = run([device(language="en")], options={"silent": True}, defaultLanguage=default, recipients=[one])
+    mapped = run(
+        [device(language="en")],
+        options={"silent": True, "appleTopic": "com.acme.app"},
+        defaultLanguage=default,
+        recipients=[one],
+    )
     (sent,) = sent_to(mapped, "apple")
     assert sent["language"] == language
     assert sent["request"]["payload"]["aps"] == {"content-available": 1}
@@ -188,7 +193,10 @@ def test_a_device_that_never_said_whether_it_wants_push_gets_it() -> None:
 
 
 def test_a_silent_message_needs_nothing_to_read() -> None:
-    sent = {"options": {"silent": True}, "recipients": [recipient(42, en={"data": {"refresh": "1"}})]}
+    sent = {
+        "options": {"silent": True, "appleTopic": "com.acme.app"},
+        "recipients": [recipient(42, en={"data": {"refresh": "1"}})],
+    }
     assert counts(run([device()], **sent)) == {"apple": 1}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw, Struct, field
 
+from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.sending import Content, Options
 from clientmgr.devices.contact_devices import ContactDevice
 from clientmgr.sending.assemble.interface import Delivery
@@ -105,7 +106,13 @@ class AppleAssembler:
         )
 
     def request(self, device: ContactDevice, payload: bytes, out_message_id: str) -> ApnsRequest:
+        """Without a topic Apple refuses every request, so the message is refused as a whole before anything is sent."""
         options = self._message.options
+        if not options.apple_topic:
+            raise InvalidMessageError(
+                "options.appleTopic: expected, for a recipient has a device of Apple's, but missing; nor is there one"
+                f" in the configuration of application {self._message.application_code} (`clientmgr applications set`)"
+            )
         headers = Headers(
             out_message_id, self._push_type, self._priority, self._expiration, options.apple_topic, options.collapse_id
         )

@@ -189,6 +189,49 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
     orphaned_since = excluded.orphaned_since,
     updated_at = now();
 
+-- name: known
+-- What the tables know of: (1) these devices, (2) these tokens, (3) contacts that are not just any.
+SELECT 1, wanted.device_hash
+FROM unnest(%(devices)s::bytea [], %(application_codes)s::text [], %(client_ids)s::text [])
+    AS wanted (device_hash, application_code, client_id)
+LEFT JOIN :"schema".devices AS d
+    ON (d.application_code, d.client_id) = (wanted.application_code, wanted.client_id)
+LEFT JOIN :"schema".device_tombstones AS t ON t.device_hash = wanted.device_hash
+LEFT JOIN LATERAL (
+    SELECT true AS found FROM :"schema".contact_links AS l WHERE l.device_hash = wanted.device_hash LIMIT 1
+) AS l ON true
+WHERE d.client_id IS NOT NULL OR t.device_hash IS NOT NULL OR l.found
+UNION ALL
+SELECT 2, wanted.token_hash
+FROM unnest(%(tokens)s::bytea []) AS wanted (token_hash)
+LEFT JOIN :"schema".push_token_claims AS c USING (token_hash)
+LEFT JOIN :"schema".push_token_verdicts AS v USING (token_hash)
+WHERE c.token_hash IS NOT NULL OR v.token_hash IS NOT NULL
+UNION ALL
+SELECT 3, wanted.contact_hash
+FROM unnest(%(contacts)s::bytea []) AS wanted (contact_hash)
+LEFT JOIN LATERAL (
+    SELECT true AS found FROM :"schema".contact_tombstones AS t WHERE t.contact_hash = wanted.contact_hash LIMIT 1
+) AS t ON true
+LEFT JOIN LATERAL (
+    SELECT true AS found FROM :"schema".contact_merges AS m WHERE m.from_contact_hash = wanted.contact_hash LIMIT 1
+) AS m ON true
+WHERE t.found OR m.found;
+
+-- name: copy_devices
+-- clientmgr/devices/imports/copying.py writes the columns in this order.
+COPY :"schema".devices (
+    device_hash, application_code, client_id, contact_id, contact_version, push_token, push_token_kind, push_token_hash,
+    push_token_status, push_token_version, push_token_status_version, web_push, last_seen_version, info_versions,
+    :info_columns, provider, last_seen_at, orphaned_since
+) FROM STDIN;
+
+-- name: copy_links
+COPY :"schema".contact_links (device_hash, linked_version, contact_hash, contact_id) FROM STDIN;
+
+-- name: copy_claims
+COPY :"schema".push_token_claims (token_hash, device_hash, claimed_version) FROM STDIN;
+
 -- name: delete_devices
 DELETE FROM :"schema".devices AS d
 USING unnest(%(devices)s::bytea []) AS gone (device_hash)

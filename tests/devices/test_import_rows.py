@@ -1,0 +1,187 @@
+"""What a row of a file says of a device: by column, by field, and as the changes that events would be. No database."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from clientmgr.base.csv_cells import as_written, harmless
+from clientmgr.base.errors import InvalidInputError
+from clientmgr.contracts.device_events import DecodedEvent, decode_event
+from clientmgr.devices.fold import TenantHashes, fold, touched_by
+from clientmgr.devices.imports.changes import TenantRows
+from clientmgr.devices.imports.columns import ColumnMap
+from clientmgr.devices.imports.rows import ImportedRow, RowConverter, RowError
+from tests.devices.histories import CUSTOMER, HASHES
+from tests.examples import examples
+
+NOW = 1_763_248_000_123
+
+
+def convert(row: dict[str, Any], *, application: str | None = None, **mapped: str) -> ImportedRow:
+    converter = RowConverter(now_ms=NOW, default_version=NOW - 1, customer_id=CUSTOMER, application_code=application)
+    return converter.convert(ColumnMap(mapped).plan(tuple(row)), tuple(row.values()))
+
+
+def device(**more: Any) -> dict[str, Any]:
+    return {"applicationCode": "A", "clientId": "c1", **more}
+
+
+def test_columns_are_known_by_their_name_in_camel_or_snake_case() -> None:
+    row = convert({"application_code": "A", "ClientId": "c1", "push_enabled": "true", "osVersion": "17", "kind": ""})
+    assert (row.application_code, row.client_id, row.info) == ("A", "c1", {"push_enabled": True, "os_version": "17"})
+
+
+def test_columns_are_mapped_to_fields_to_members_of_objects_or_to_nothing() -> None:
+    row = {"app": "A", "id": "c1", "tier": "gold", "age": 7, "notes": "x", "attributes": '{"a": 1}'}
+    mapped = {
+        "app": "applicationCode",
+        "id": "client_id",
+        "tier": "attributes.tier",
+        "age": "attributes.age",
+        "notes": "",
+    }
+    assert convert(row, **mapped).info == {"attributes": {"a": 1, "tier": "gold", "age": 7}}
+
+
+@pytest.mark.parametrize("target", ["no_such_field", "provider", "language.member", "attributes.", "updatedAt"])
+def test_a_column_can_not_be_mapped_to_what_no_row_may_say(target: str) -> None:
+    with pytest.raises(InvalidInputError, match="--map"):
+        ColumnMap({"x": target})
+
+
+def test_two_columns_for_one_field_are_refused() -> None:
+    with pytest.raises(InvalidInputError, match="clientId"):
+        ColumnMap().plan(("client_id", "clientId"))
+
+
+@pytest.mark.parametrize("empty", ["", None])
+def test_an_empty_cell_says_nothing(empty: str | None) -> None:
+    row = convert(device(language=empty, contactId=empty, pushToken=empty, pushEnabled=empty, occurredAt=empty))
+    assert (row.info, row.contact_id, row.token, row.version) == ({}, None, None, NOW - 1)
+
+
+@pytest.mark.parametrize(
+    ("value", "version"),
+    [
+        (1_700_000_000_123, 1_700_000_000_123),
+        ("1700000000123", 1_700_000_000_123),
+        ("2023-11-14T22:13:20.123Z", 1_700_000_000_123),
+        ("2023-11-14 23:13:20.123+01:00", 1_700_000_000_123),
+        ("2023-11-14T22:13:20", 1_700_000_000_000),
+        (datetime(2023, 11, 14, 22, 13, 20, 123_000, UTC), 1_700_000_000_123),
+    ],
+)
+def test_a_rows_time_is_its_version(value: Any, version: int) -> None:
+    assert convert(device(occurredAt=value)).version == version
+    assert convert(device(last_seen_at=value)).version == version
+    assert convert(device(last_seen_at=1, occurred_at=value)).version == version
+
+
+@pytest.mark.parametrize(
+    ("row", "named"),
+    [
+        ({"clientId": "c1"}, "applicationCode"),
+        (device(clientId=""), "clientId"),
+        (device(clientId="x" * 513), "clientId"),
+        (device(clientId="a\0b"), "clientId"),
+        (device(clientId="\udcff"), "clientId"),
+        (device(contactId="12a"), "contactId"),
+        (device(contactId="0"), "contactId"),
+        (device(contactId=-1), "contactId"),
+        (device(contactId=True), "contactId"),
+        (device(contactId=1.5), "contactId"),
+        (device(contactId=2**63), "contactId"),
+        (device(pushEnabled="maybe"), "pushEnabled"),
+        (device(pushEnabled=1), "pushEnabled"),
+        (device(language=7), "language"),
+        (device(attributes="[]"), "attributes"),
+        (device(attributes="{"), "attributes"),
+        (device(attributes='{"a": "\\u0000"}'), "attributes"),
+        (device(attributes=json.loads("[" * 3 + "]" * 3)), "attributes"),
+        (device(occurredAt="yesterday"), "occurredAt"),
+        (device(occurredAt=0), "occurredAt"),
+        (device(occurredAt=NOW + 10**7), "occurredAt"),
+        (device(occurredAt=float("nan")), "occurredAt"),
+        (device(pushToken="t"), "pushTokenKind"),
+        (device(pushToken="t", pushTokenKind="webpush"), "pushTokenKind"),
+        (device(pushToken="t", pushTokenKind="carrier-pigeon"), "pushTokenKind"),
+        (device(pushToken="t", pushTokenKind="apns", pushTokenStatus="none"), "pushTokenStatus"),
+        (device(pushToken="740f47…78ad", pushTokenKind="apns"), "pushToken"),
+        (device(web_push_endpoint="https://x"), "webPush"),
+        (device(web_push_endpoint="https…/abcd", web_push_p256dh="p", web_push_auth="a"), "webPush"),
+        (device(webPush={"endpoint": "https://x"}), "webPush"),
+        (device(customerId="8"), "customerId"),
+        (device(customerId="abc"), "customerId"),
+        (device(tierr="gold"), "tierr"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_by_its_field(row: dict[str, Any], named: str) -> None:
+    with pytest.raises(RowError, match=f"^{named}: "):
+        convert(row)
+
+
+def test_no_reason_quotes_a_token() -> None:
+    for row in (
+        device(pushToken="s3cret" * 10 + "\0", pushTokenKind="apns"),
+        device(webPush={"endpoint": 7, "keys": "s3cret"}),
+    ):
+        with pytest.raises(RowError) as refused:
+            convert(row)
+        assert "s3cret" not in str(refused.value)
+
+
+@given(st.text(max_size=20))
+def test_a_cell_that_was_made_harmless_comes_back_as_it_was(text: str) -> None:
+    assert as_written(harmless(text)) == text
+
+
+# A row is what events of its moment would be
+
+
+def events_of(row: ImportedRow) -> list[DecodedEvent]:
+    """What an application would have published instead."""
+    head = {"eventId": "e", "customerId": row.customer_id, "occurredAt": row.version,
+            "applicationCode": row.application_code, "clientId": row.client_id}  # fmt: skip
+    names = {"language": "language", "push_enabled": "pushEnabled", "attributes": "attributes"}
+    info = {names[name]: value for name, value in row.info.items()}
+    told: list[tuple[str, dict[str, Any]]] = [("client.registered", info)]
+    if row.token is not None:
+        told.append(("client.pushTokenSet", {"kind": row.token.kind, "pushToken": row.token.push_token}))
+    if row.contact_id is not None:
+        told.append(("client.contactLinked", {"contactId": row.contact_id}))
+    messages = [{**head, "eventType": kind, "payload": payload} for kind, payload in told]
+    if row.unlinked_at is not None:
+        messages.append({**head, "eventType": "client.contactUnlinked", "payload": {}, "occurredAt": row.unlinked_at})
+    return [decode_event(json.dumps(message).encode()) for message in messages]
+
+
+imported = st.fixed_dictionaries(
+    {
+        "applicationCode": st.sampled_from("AB"),
+        "clientId": st.sampled_from(["c1", "c2", "c3"]),
+        "occurredAt": st.integers(1, 9),
+    },
+    optional={
+        "language": st.sampled_from(["en", "fr"]),
+        "pushEnabled": st.booleans(),
+        "attributes": st.sampled_from([{"a": 1}, {"a": [2.0, "x"]}]),
+        "contactId": st.sampled_from([41, 42]),
+        "orphanedSince": st.integers(1, 9),
+        "pushToken": st.sampled_from(["t1", "t2"]),
+    },
+).map(lambda row: convert({**row, "pushTokenKind": "apns"}))
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(st.lists(imported, min_size=1, max_size=8))
+def test_rows_are_the_changes_that_events_would_be(rows: list[ImportedRow]) -> None:
+    events = [event for row in rows for event in events_of(row)]
+    hashes = TenantHashes(HASHES, CUSTOMER)
+    expected, touched = fold(events, hashes), touched_by(events, hashes)
+    found = TenantRows.of(rows, HASHES)
+    assert found.changes == expected
+    assert found.touched == touched
