@@ -25,6 +25,7 @@ from clientmgr.cli import (
     dlq,
     erasure,
     flippers,
+    intake_keys,
     live,
     load,
     messages,
@@ -87,6 +88,7 @@ load.register(app)
 app.add_typer(devices.app, name="devices")
 app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
+app.add_typer(intake_keys.app, name="intake-keys")
 
 
 def main() -> None:
