@@ -31,6 +31,20 @@ IDLE_WITHIN_S: Final = 75.0
 ANSWER_WITHIN_S: Final = 30.0
 MOST_BUFFERED_BYTES: Final = 64 * 1024 * 1024
 """Of requests' bodies in all. More is answered with 503."""
+_READ: Final = {
+    name.encode(): name
+    for name in (
+        "authorization",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "expect",
+        "idempotency-key",
+        "origin",
+        "x-forwarded-for",
+    )
+}
+"""Headers that mean something here. Nobody else's are kept."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -151,7 +165,10 @@ class Connection(asyncio.Protocol):
         if self._header_count > MOST_HEADERS:
             self._refuse(431, f"at most {MOST_HEADERS} headers")
             return
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key = _READ.get(name.lower())
+        if key is None:
+            return
+        text = value.decode("latin-1")
         given = self._headers.get(key)
         self._headers[key] = text if given is None else f"{given}, {text}"
 

@@ -26,7 +26,7 @@ from streaming.intake.keyring import Keyring
 from streaming.intake.limits import RateLimit
 from streaming.intake.openapi import document
 from streaming.intake.problems import PROBLEM_JSON, FieldProblem, RefusedError, invalid, wrong_field
-from streaming.intake.routes import DEVICES_PATH, EVENTS_PATH, Accepted, Route, find_route, methods_of
+from streaming.intake.routes import DEVICES_PATH, EVENTS_PATH, Accepted, find_route, methods_of
 
 log = get_logger(__name__)
 
@@ -88,8 +88,14 @@ class Desk:
         if request.method not in allowed:
             raise _method_not_allowed(allowed)
         caller = self._authenticated(request)
-        _check_content(request, lines=route is None, wanted=route is None or bool(route.bodies))
-        intake = self._events(caller, request, route, client_id, query)
+        media_type = _checked_media_type(request, lines=route is None, wanted=route is None or bool(route.bodies))
+        defaults = _defaults(caller, request)
+        if route is None:
+            intake = sent_events(caller.key, request.body, media_type, self._most_events, defaults)
+        else:
+            if query:
+                defaults = msgspec.structs.replace(defaults, occurred_at=_occurred_at(query, defaults.occurred_at))
+            intake = device_event(caller.key, route, client_id, request.body, defaults)
         self._within_limits(caller, request, len(intake.messages))
         await self._publish(intake)
         return Response(202, _ENCODER.encode(Accepted(len(intake.event_ids), intake.event_ids)))
@@ -124,23 +130,6 @@ class Desk:
             raise
         cross_origin.ensure_allowed(request.headers, caller.key.origins)
         return caller
-
-    def _events(self, caller: Caller, request: Request, route: Route | None, client_id: str, query: str) -> Intake:
-        now_ms = time.time_ns() // 1_000_000
-        event_id = _idempotency_key(request)
-        if caller.signed is None:
-            defaults = Defaults(now_ms, now_ms, event_id)
-        else:
-            # Whoever replays it brings the same event once more, and that changes nothing.
-            defaults = Defaults(
-                now_ms, caller.signed.timestamp_ms, event_id or f"signed-{caller.signed.signature[:32]}"
-            )
-        if route is None:
-            content_type = _media_type(request)
-            return sent_events(caller.key, request.body, content_type, self._most_events, defaults)
-        if query:
-            defaults = msgspec.structs.replace(defaults, occurred_at=_occurred_at(query, defaults.occurred_at))
-        return device_event(caller.key, route, client_id, request.body, defaults)
 
     def _within_limits(self, caller: Caller, request: Request, events: int) -> None:
         if caller.key.kind == KeyKind.APP and events > 1:
@@ -179,19 +168,23 @@ def _device(path: str) -> tuple[str, str]:
         raise invalid([FieldProblem("clientId", "expected UTF-8, percent-encoded")]) from None
 
 
-def _check_content(request: Request, *, lines: bool, wanted: bool) -> None:
+def _checked_media_type(request: Request, *, lines: bool, wanted: bool) -> str:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise RefusedError(415, "Content-Encoding: expected none")
-    if not wanted:
-        return
-    accepted = (JSON, JSON_LINES) if lines else (JSON,)
-    media_type = _media_type(request)
-    if media_type not in accepted:
-        raise RefusedError(415, f"Content-Type: expected {' or '.join(accepted)}, got {media_type[:60] or 'none'}")
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if wanted and media_type != JSON and not (lines and media_type == JSON_LINES):
+        accepted = f"{JSON} or {JSON_LINES}" if lines else JSON
+        raise RefusedError(415, f"Content-Type: expected {accepted}, got {media_type[:60] or 'none'}")
+    return media_type
 
 
-def _media_type(request: Request) -> str:
-    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+def _defaults(caller: Caller, request: Request) -> Defaults:
+    now_ms = time.time_ns() // 1_000_000
+    event_id = _idempotency_key(request)
+    if caller.signed is None:
+        return Defaults(now_ms, now_ms, event_id)
+    # Whoever replays it brings the same event once more, and that changes nothing.
+    return Defaults(now_ms, caller.signed.timestamp_ms, event_id or f"signed-{caller.signed.signature[:32]}")
 
 
 def _idempotency_key(request: Request) -> str:

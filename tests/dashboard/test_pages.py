@@ -33,6 +33,7 @@ PAGES = [
     "/messages/errors?state=any",
     "/messages/errors?topic=sending-mg-errors",
     "/switches",
+    "/intake-keys",
     "/live",
 ]
 # What a browser would run, or load from elsewhere.
