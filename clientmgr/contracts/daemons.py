@@ -422,6 +422,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "INTAKE_ADDRESS_EVENTS_PER_S",
             "INTAKE_BURST_S",
             *TRANSPORT_SETTINGS,
+            *_ON_MESSAGES,
         ),
         metrics=(*_PUBLISHING, "streaming.intake.intake_metrics"),
         listens=Listening("INTAKE_HOST", "INTAKE_PORT", "http", health_path="/healthz"),

@@ -10,13 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any, Final, Literal
 
 from msgspec import Struct
-from psycopg import AsyncConnection, Connection
+from psycopg import Connection
 from psycopg.rows import class_row
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import InvalidInputError, PermanentError
-from clientmgr.base.private_files import kept_secret
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.decoding import is_identifier
@@ -28,10 +27,9 @@ from clientmgr.contracts.intake_keys import (
     random_secret,
     secret_hash,
 )
+from clientmgr.tenants.live_intake_keys import signing_key
 from clientmgr.tenants.registry import require_customer
 
-CHANNEL: Final = "intake_keys"
-"""Whoever listens there is told of every change."""
 MOST_OF_A_NAME: Final = 2
 MOST_ORIGINS: Final = 20
 LONGEST_NAME: Final = 64
@@ -70,35 +68,11 @@ class NewKey(Struct, frozen=True, rename="camel"):
     key: str
 
 
-class LiveKey(Struct, frozen=True):
-    """A key as the intake needs it."""
-
-    key_id: str
-    customer_id: CustomerId
-    application_code: str
-    kind: str
-    secret_hash: bytes
-    origins: Sequence[str]
-    expires_at: datetime | None
-
-
-def signing_key(settings: Settings) -> bytes:
-    """What the secrets of `app` keys are derived from: the configured key, or one that is kept in DATA_DIR."""
-    given = settings.intake_signing_key.get_secret_value()
-    return (given or kept_secret(settings.data_dir, "intake_signing_key")).encode()
-
-
 def list_keys(
     connection: Connection[Any], customer_id: CustomerId | None = None, *, key_id: str | None = None
 ) -> Iterator[IntakeKey]:
     with connection.cursor(row_factory=class_row(IntakeKey)) as cursor:
         yield from cursor.execute(_QUERIES["list"], {"customer_id": customer_id, "key_id": key_id})
-
-
-async def live_keys(connection: AsyncConnection[Any]) -> list[LiveKey]:
-    async with connection.cursor(row_factory=class_row(LiveKey)) as cursor:
-        await cursor.execute(_QUERIES["live"])
-        return await cursor.fetchall()
 
 
 def create_key(

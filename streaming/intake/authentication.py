@@ -16,7 +16,7 @@ from clientmgr.contracts.intake_keys import (
     signature,
     text_to_sign,
 )
-from clientmgr.tenants.intake_keys import LiveKey
+from clientmgr.tenants.live_intake_keys import LiveKey
 from streaming.intake.keyring import Keyring
 from streaming.intake.problems import RefusedError
 

@@ -15,7 +15,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from clientmgr.broker.interface import Message
 from clientmgr.contracts.decoding import Identifier, InvalidMessageError, Millis, check_identifier, decode
 from clientmgr.contracts.device_events import CONTACT_MERGED, ClientEvent, EventType, decode_event
-from clientmgr.tenants.intake_keys import LiveKey
+from clientmgr.tenants.live_intake_keys import LiveKey
 from streaming.intake.problems import FieldProblem, RefusedError, invalid, wrong_field
 from streaming.intake.routes import Route
 

@@ -13,7 +13,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.notifications import listen
 from clientmgr.base.waiting import being_cancelled
 from clientmgr.contracts.intake_keys import KeyKind, derived_secret, secret_hash
-from clientmgr.tenants.intake_keys import CHANNEL, LiveKey, live_keys
+from clientmgr.tenants.live_intake_keys import CHANNEL, LiveKey, live_keys
 from streaming.intake.intake_metrics import KEYS
 
 log = get_logger(__name__)

@@ -24,7 +24,7 @@ from clientmgr.broker.factory import open_broker
 from clientmgr.broker.interface import Broker
 from clientmgr.broker.message_metrics import expect_published
 from clientmgr.contracts import topics
-from clientmgr.tenants.intake_keys import signing_key
+from clientmgr.tenants.live_intake_keys import signing_key
 from streaming.intake.connection import House, protocol
 from streaming.intake.handling import Desk
 from streaming.intake.intake_metrics import TURNED_AWAY

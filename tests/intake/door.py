@@ -94,11 +94,14 @@ def make_key(
 @asynccontextmanager
 async def serving(rig: Rig, settings: Settings) -> AsyncIterator[int]:
     """The port of an intake that runs meanwhile."""
-    stop, ready = asyncio.Event(), asyncio.get_running_loop().create_future()
+    stop = asyncio.Event()
+    ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve_until_stopped(settings, rig.broker, stop, ready.set_result))
     await asyncio.wait({task, ready}, return_when=asyncio.FIRST_COMPLETED)
     try:
-        yield await ready if ready.done() else task.result()  # type: ignore[func-returns-value]
+        if not ready.done():
+            await task
+        yield ready.result()
     finally:
         stop.set()
         await task
