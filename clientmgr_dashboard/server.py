@@ -5,30 +5,28 @@ Dagster's UI (dagster_ui/) is served the same way.
 
 import asyncio
 import contextlib
-import os
 import socket
-import ssl
 from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
 
 from clientmgr.base.async_main import run_until_stopped
-from clientmgr.base.errors import ClientManagerError, SettingsError
+from clientmgr.base.connection_places import Places
+from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, listening, service_url
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.metrics_server import serve_metrics
-from clientmgr.base.private_files import ensure_private
+from clientmgr.base.server_tls import server_tls
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
 from clientmgr_dashboard.app import dashboard
+from clientmgr_dashboard.metrics import TURNED_AWAY
 from clientmgr_dashboard.web.limits import BACKLOG, limited
-from clientmgr_dashboard.web.places import Places
 
 log = get_logger(__name__)
 
@@ -95,11 +93,21 @@ async def serve(
     """Serve an application until `stop` is set. Whether others may reach it, the caller has checked."""
     host: str = getattr(settings, service.host_setting.lower())
     wanted_port: int = getattr(settings, service.port_setting.lower())
-    tls = _tls(settings)
+    tls = server_tls(
+        "DASHBOARD_TLS_CERTIFICATE",
+        settings.dashboard_tls_certificate,
+        "DASHBOARD_TLS_KEY",
+        settings.dashboard_tls_key,
+    )
     if tls is None and not is_loopback(host):
         log.warning("plain HTTP: put a proxy with TLS in front, browsers keep no session without", daemon=service.name)
     proxies = trusted_networks("DASHBOARD_TRUSTED_PROXIES", settings.dashboard_trusted_proxies)
-    places = Places(settings.dashboard_max_connections, settings.dashboard_max_connections_per_address, proxies)
+    places = Places(
+        settings.dashboard_max_connections,
+        settings.dashboard_max_connections_per_address,
+        proxies,
+        lambda why: TURNED_AWAY.labels(why).inc(),
+    )
     # The system may have accepted a whole backlog before we can close the first of it.
     allow_open_files(settings.dashboard_max_connections + BACKLOG + OTHER_FILES, setting="DASHBOARD_MAX_CONNECTIONS")
     names = f"{service.host_setting}, {service.port_setting}"
@@ -138,26 +146,3 @@ async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -
         return waiting.done()
     finally:
         waiting.cancel()
-
-
-def _tls(settings: Settings) -> ssl.SSLContext | None:
-    """Checked before anything listens: the web server's own error names neither file nor setting."""
-    certificate, key = settings.dashboard_tls_certificate, settings.dashboard_tls_key
-    if key and not certificate:
-        raise SettingsError("DASHBOARD_TLS_CERTIFICATE: not set, and DASHBOARD_TLS_KEY is of no use without it")
-    if not certificate:
-        return None
-    for name, file in (("DASHBOARD_TLS_CERTIFICATE", certificate), ("DASHBOARD_TLS_KEY", key)):
-        if file and not os.access(file, os.R_OK):
-            raise SettingsError(f"{name}: {file} can't be read")
-    # A PEM file may hold both: then the certificate's is the one with the key.
-    ensure_private(Path(key or certificate), "DASHBOARD_TLS_KEY" if key else "DASHBOARD_TLS_CERTIFICATE")
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key or None)
-    except (ssl.SSLError, OSError) as error:
-        files = certificate if not key else f"{certificate} and {key}"
-        raise SettingsError(
-            f"DASHBOARD_TLS_CERTIFICATE, DASHBOARD_TLS_KEY: {files} are no PEM certificate with its key ({error})"
-        ) from None
-    return context

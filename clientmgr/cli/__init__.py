@@ -27,6 +27,7 @@ from clientmgr.cli import (
     dlq,
     erasure,
     flippers,
+    intake_keys,
     live,
     load,
     messages,
@@ -93,6 +94,7 @@ app.add_typer(contacts.app, name="contacts")
 app.add_typer(flippers.app, name="flippers")
 app.add_typer(migration.app, name="migration")
 app.add_typer(applications.app, name="applications")
+app.add_typer(intake_keys.app, name="intake-keys")
 
 
 def main() -> None:

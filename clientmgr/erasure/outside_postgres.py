@@ -19,7 +19,9 @@ from clientmgr.tenants.cache_invalidation import ANSWER_WITHIN_S
 AT_ONCE: Final = 500
 SERVERS: Final = frozenset({"postgres", "redis", "standins"})
 """Folders that belong to servers. Their data is looked at through the servers, and their logs are read."""
-NEVER_READ: Final = frozenset({"audit_hash_key", "live_token_key", "dashboard_session_key", "lock"})
+NEVER_READ: Final = frozenset(
+    {"audit_hash_key", "live_token_key", "dashboard_session_key", "intake_signing_key", "lock"}
+)
 LONGEST_LINE: Final = 16 * 1024 * 1024
 LARGEST_DOCUMENT: Final = 256 * 1024 * 1024
 PROOF_BEGINS: Final = b'{\n  "report": "proof: '

@@ -13,9 +13,9 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from clientmgr.base.connection_places import Places
 from clientmgr.base.forwarded import Network, client_address, is_trusted
 from clientmgr_dashboard.metrics import TURNED_AWAY
-from clientmgr_dashboard.web.places import Places
 
 BACKLOG: Final = 256
 MOST_HEAD_BYTES: Final = 32 * 1024

@@ -36,6 +36,7 @@ PAGES = [
     "/migration",
     "/applications",
     f"/applications?customerId={BUSY}&applicationCode={ODD}",
+    "/intake-keys",
     "/live",
 ]
 # What a browser would run, or load from elsewhere.

@@ -19,6 +19,7 @@ from clientmgr_dashboard.api.endpoints import PREFIX
 from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs
 from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.web.handling import PageRoute
+from streaming.intake.routes import DEVICE_ROUTES, EVENTS_PATH
 from tools.docs import gateway_rights
 from tools.docs.markdown import code, table
 
@@ -96,6 +97,16 @@ def dagster() -> Matrix:
     return Matrix(("Dagster", "nobody", *Role), tuple(rows))
 
 
+def intake() -> Matrix:
+    """INTAKE_PORT (streaming/intake), from its routes."""
+    columns = ("intake", "nobody", "an application's key")
+    rows = [(f"`{path}`", YES, YES) for path in ("GET /healthz", "GET /openapi.json")]
+    rows.append((f"`POST {EVENTS_PATH}`: events of the key's own application", NO, YES))
+    rows += [(f"`{route.method} {route.path}`: {route.summary}", NO, YES) for route in DEVICE_ROUTES]
+    rows.append(("events of another customer or application, merges of contacts, anything that reads", NO, NO))
+    return Matrix(columns, tuple(rows))
+
+
 def gateway() -> Matrix:
     """The gateway's checks, each asked with one right alone."""
     return Matrix(("gateway", *code_each(gateway_rights.RIGHTS)), tuple(gateway_rights.rows()))
@@ -108,6 +119,7 @@ DOORS: Final[dict[str, Callable[[], Matrix]]] = {
     "gateway": gateway,
     "metrics": metrics,
     "live broadcast": live,
+    "intake": intake,
 }
 """By the name of the generated part."""
 

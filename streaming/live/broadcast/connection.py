@@ -10,6 +10,7 @@ from websockets.frames import CloseCode, Frame, Opcode
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
+from clientmgr.base.budget import Budget
 from clientmgr.base.forwarded import client_address, counted_as, is_trusted
 from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
@@ -17,7 +18,6 @@ from clientmgr.live.tokens import EVERYTHING, Grant
 from streaming.live.broadcast import commands, http
 from streaming.live.broadcast.admission import host_is_own, origin_is_allowed
 from streaming.live.broadcast.broadcast_metrics import CONFLATED, CONNECTIONS, DROPPED, REFUSED
-from streaming.live.broadcast.budget import Budget
 from streaming.live.broadcast.frames import PING
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.request_head import LARGEST_HEAD, RequestHead

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
-from streaming.live.broadcast.budget import Budget
+from clientmgr.base.budget import Budget
 
 _quiet = logging.getLogger("websockets.live")
 _quiet.setLevel(logging.WARNING)  # at INFO it logs every connection

@@ -1,11 +1,10 @@
 """Who is connected, in all and per address. When it is full, whoever kept us waiting longest makes room."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from clientmgr.base.forwarded import Network, counted_as, is_trusted
-from clientmgr_dashboard.metrics import TURNED_AWAY
 
 
 class Guest(Protocol):
@@ -35,12 +34,16 @@ class Places:
     So a flood of silent connections pushes out itself, and `/healthz` is answered meanwhile.
     """
 
-    def __init__(self, most: int, most_per_address: int, proxies: Sequence[Network]) -> None:
+    def __init__(
+        self, most: int, most_per_address: int, proxies: Sequence[Network], turned_away: Callable[[str], None]
+    ) -> None:
+        """`turned_away` is told each time why: it was full, or somebody made room."""
         self._all = _Places(most)
         self._most_per_address = most_per_address
         self._by_address: dict[str, _Places] = {}
         self._address_of: dict[Guest, str] = {}
         self._proxies = proxies
+        self._turned_away = turned_away
 
     def __len__(self) -> int:
         return len(self._all.taken)
@@ -54,7 +57,7 @@ class Places:
             self._address_of[guest] = counted
         for places in concerned:
             if places.is_full and not self._make_room(places):
-                TURNED_AWAY.labels("full").inc()
+                self._turned_away("full")
                 self.leave(guest)
                 return False
         for places in concerned:
@@ -85,7 +88,7 @@ class Places:
         longest = next(iter(places.waiting), None)
         if longest is None:
             return False
-        TURNED_AWAY.labels("made room").inc()
+        self._turned_away("made room")
         self.leave(longest)
         longest.cut_off()
         return True

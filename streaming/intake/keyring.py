@@ -1,0 +1,94 @@
+"""The keys that count, in memory: told of changes, read again every few seconds, and distrusted when that fails."""
+
+import asyncio
+import functools
+import time
+from collections.abc import Mapping
+from typing import Final
+
+import psycopg
+
+from clientmgr.base.database import Database, Role
+from clientmgr.base.logs import get_logger
+from clientmgr.base.notifications import listen
+from clientmgr.base.waiting import being_cancelled
+from clientmgr.contracts.intake_keys import KeyKind, derived_secret, secret_hash
+from clientmgr.tenants.live_intake_keys import CHANNEL, LiveKey, live_keys
+from streaming.intake.intake_metrics import KEYS
+
+log = get_logger(__name__)
+
+READ_EVERY_S: Final = 5.0
+STALE_AFTER_S: Final = 30.0
+"""Without a read for so long, nobody knows which keys were revoked meanwhile."""
+
+
+class Keyring:
+    """One per process. `run` keeps it up to date."""
+
+    def __init__(self, database: Database, signing_key: bytes) -> None:
+        self._database = database
+        self._signing_key = signing_key
+        self._keys: Mapping[str, LiveKey] = {}
+        self._secrets: dict[str, str] = {}
+        self.origins: frozenset[str] = frozenset()
+        """Of all keys: a browser's preflight request names none."""
+        self._changed = asyncio.Event()
+        self._read_at = float("-inf")
+        self.loaded = asyncio.Event()
+
+    @property
+    def is_stale(self) -> bool:
+        return time.monotonic() - self._read_at > STALE_AFTER_S
+
+    def find(self, key_id: str) -> LiveKey | None:
+        key = self._keys.get(key_id)
+        if key is None or (key.expires_at is not None and key.expires_at.timestamp() <= time.time()):
+            return None
+        return key
+
+    def secret_of(self, key: LiveKey) -> str | None:
+        """Of an `app` key. None: it was made with another INTAKE_SIGNING_KEY."""
+        secret = self._secrets.get(key.key_id)
+        if secret is None:
+            secret = derived_secret(self._signing_key, key.key_id)
+            if key.kind != KeyKind.APP or secret_hash(secret) != key.secret_hash:
+                log.warning("the key was made with another INTAKE_SIGNING_KEY", key=key.key_id)
+                return None
+            self._secrets[key.key_id] = secret
+        return secret
+
+    async def run(self) -> None:
+        """Ends only by cancellation."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._listen())
+            tasks.create_task(self._keep_reading())
+
+    async def _listen(self) -> None:
+        connect = functools.partial(self._database.connect_async, Role.READER, autocommit=True)
+        await listen(connect, CHANNEL, lambda _: self._changed.set(), listening=self._changed.set)
+
+    async def _keep_reading(self) -> None:
+        while not being_cancelled():
+            self._changed.clear()
+            try:
+                await self._read()
+            except (psycopg.Error, OSError) as error:
+                log.warning("keys can't be read", error=str(error).strip())
+            try:
+                async with asyncio.timeout(READ_EVERY_S):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _read(self) -> None:
+        # Counted from before the read: a change during the read is seen no later than that.
+        began = time.monotonic()
+        async with await self._database.connect_async(Role.READER, autocommit=True) as connection:
+            found = await live_keys(connection)
+        self._keys = {key.key_id: key for key in found}
+        self._secrets = {key_id: secret for key_id, secret in self._secrets.items() if key_id in self._keys}
+        self.origins = frozenset(origin for key in found for origin in key.origins)
+        self._read_at = began
+        KEYS.set(len(self._keys))
+        self.loaded.set()
