@@ -24,7 +24,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import PermanentError, TransientError
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Message, Outcome, Retry
-from clientmgr.broker.postgres.publish import append
+from clientmgr.broker.postgres.publish import stage
 from clientmgr.broker.postgres.retention import trim
 from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, resize_topic
 from clientmgr.broker.postgres.transport import PostgresBroker
@@ -140,7 +140,7 @@ class LogMachine(RuleBasedStateMachine):
         async with self._publisher.transaction(force_rollback=not commits):
             for start in range(0, len(published), size):
                 part = [Message(b'{"n": %d}' % p.number, tenant=p.tenant) for p in published[start : start + size]]
-                await append(self._publisher, self._topic, part)
+                await stage(self._publisher, self._topic, part)
 
     @precondition(lambda self: any(group.unread for group in self._groups))
     @rule(data=st.data(), batch_size=st.integers(1, 7), concurrency=st.integers(1, 3), hiccups=st.integers(0, 2))
