@@ -354,6 +354,11 @@ class Settings(BaseSettings):
         ge=0,
         description="A publishing transaction idle for longer is cut off: it holds up its topic. 0: never.",
     )
+    broker_lease_s: float = Field(
+        30.0,
+        ge=1,
+        description="A consumer of the log that gives no sign of life for longer loses the batch in its hands.",
+    )
     broker_retention_hours: float = Field(
         168.0, ge=0, description="How long a message stays after every subscription has passed it."
     )

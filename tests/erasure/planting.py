@@ -325,6 +325,24 @@ PLANTS: dict[str, tuple[str, Plant]] = {
             original_published_at=DELETED_AT,
         ),
     ),
+    "a message that is held": (
+        "clientmgr.held_message_t",
+        lambda g, _f, _r: g.insert(
+            "clientmgr.held_message_t",
+            queue_id=g.insert_queue(),
+            c_offset=1,
+            tx_last_offset=1,
+            transaction_id="00000000-0000-0000-0000-000000000001",
+            attempts=0,
+            failures=1,
+            host_id=str(CUSTOMER),
+            user_id="",
+            payload=NAMED.encode(),
+            attributes="{}",
+            original_offset=1,
+            original_published_at=DELETED_AT,
+        ),
+    ),
     "a message that waits for Pub/Sub": (
         "clientmgr.pubsub_delayed",
         lambda g, _f, _r: g.insert(
