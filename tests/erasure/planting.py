@@ -70,6 +70,13 @@ class Ground:
         )
         return lambda: self.execute(f"DELETE FROM {table} WHERE ctid = %s::tid", place)
 
+    def held_queue(self) -> object:
+        ((queue_id,),) = self.execute(
+            "INSERT INTO clientmgr.held_queues (group_id, topic_id, partition_id, host_id, not_before)"
+            " VALUES ('g', 1, 0, '', now()) RETURNING id"
+        )
+        return queue_id
+
     def times_of(self, table: str) -> dict[str, object]:
         """A value for every column of a table that holds a time."""
         columns = self.execute(
@@ -329,7 +336,7 @@ PLANTS: dict[str, tuple[str, Plant]] = {
         "clientmgr.held_message_t",
         lambda g, _f, _r: g.insert(
             "clientmgr.held_message_t",
-            queue_id=g.insert_queue(),
+            queue_id=g.held_queue(),
             c_offset=1,
             tx_last_offset=1,
             transaction_id="00000000-0000-0000-0000-000000000001",
