@@ -132,7 +132,7 @@ async def test_a_held_message_can_be_put_off_or_declared_dead_after_the_log_forg
     assert (lag.messages, lag.waiting) == (0, 3)
     assert query("SELECT FROM clientmgr.outbox_message_t") == []
     make_due(query)
-    outcomes = {0: Retry(300.0, "later"), 1: Dead("never", "Why"), 2: DONE}
+    outcomes: dict[int, Outcome] = {0: Retry(300.0, "later"), 1: Dead("never", "Why"), 2: DONE}
 
     async def decide(batch: Batch) -> list[Outcome]:
         return [outcomes[number_of(received)] for received in batch.messages]

@@ -91,7 +91,7 @@ async def test_a_handler_that_waits_for_longer_than_its_lease_is_left_alone(
     database: Database, settings_for: Callable[[Database], Settings], query: Query
 ) -> None:
     settings = settings_for(database).model_copy(update={"broker_lease_s": 1.0})
-    attempts = []
+    attempts: list[int] = []
 
     async def patient(batch: Batch) -> None:
         attempts.extend(received.attempt for received in batch.messages)
