@@ -11,6 +11,8 @@ TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
 TRANSIENT_SQLSTATES: Final = frozenset(
     {
         "25006",  # read_only_sql_transaction: after a fail-over, a server that is no longer the one to write to
+        "25P03",  # idle_in_transaction_session_timeout: a lease, or a publisher's time, was over
+        "25P04",  # transaction_timeout
         "55P03",  # lock_not_available
     }
 )
@@ -51,7 +53,7 @@ class ErrorKind(enum.Enum):
     """The same work can never succeed."""
 
     UNFORESEEN = "unforeseen"
-    """Not foreseen: counts as transient until its attempts run out."""
+    """Not foreseen: the same work is tried again, by itself, until its attempts run out."""
 
 
 class ClientManagerError(Exception):

@@ -367,6 +367,11 @@ class Settings(BaseSettings):
         description="A transaction that holds up a topic, as it has appended to it, is cut off when idle for so long. "
         "0: never.",
     )
+    broker_lease_s: float = Field(
+        30.0,
+        ge=1,
+        description="A consumer of the log that gives no sign of life for longer loses the batch in its hands.",
+    )
     broker_retention_hours: float = Field(
         168.0, ge=0, description="How long a message stays after every subscription has passed it."
     )

@@ -124,8 +124,9 @@ class Batch(Protocol):
 Handler = Callable[[Batch], Awaitable[Sequence[Outcome] | None]]
 """Returns an outcome per message, in their order; None means that all are done.
 
-An exception fails the batch. `clientmgr.base.errors.classify` alone decides: a transient or unforeseen one lets the
-batch come again; a permanent one has it taken apart by transaction groups, so that only the group that fails is dead.
+An exception fails the batch. `clientmgr.base.errors.classify` alone decides: a transient one lets the batch come again;
+any other has it taken apart by transaction groups. The group that fails is dead if the error is permanent. If nobody
+foresaw it, the group comes again by itself: later messages of its tenant wait for it, and nobody else does.
 """
 
 
@@ -142,6 +143,9 @@ class ConsumerOptions:
     """Attempts before an unforeseen error counts as permanent."""
     linger_ms: int = 0
     """Wait this long for a batch to fill up to `batch_size` before it is handled."""
+    handler_timeout_s: float | None = None
+    """A handler that takes longer is cancelled: its batch is rolled back and taken apart, as after any error that
+    nobody foresaw. None: it may take as long as it likes. What blocks the event loop can't be cancelled."""
 
 
 @dataclass(slots=True)

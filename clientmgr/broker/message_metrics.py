@@ -10,7 +10,7 @@ CONSUMED: Final = Counter("clientmgr_messages_consumed_total", "Messages done wi
 RETRIED: Final = Counter("clientmgr_messages_retried_total", "Messages to come again.", ["topic", "subscription"])
 PUT_OFF: Final = Counter(
     "clientmgr_messages_put_off_total",
-    "Messages put off without an attempt: not due yet, or their customer is not active yet.",
+    "Messages put off without an attempt: not due yet, their customer is not active yet, or one before them failed.",
     ["topic", "subscription"],
 )
 DEAD: Final = Counter("clientmgr_messages_dead_total", "Messages set aside for good.", ["topic", "subscription"])
@@ -81,6 +81,9 @@ class SubscriptionMetrics:
             self._put_off.inc(put_off)
         if dead:
             self._dead.inc(dead)
+
+    def put_off(self, messages: int) -> None:
+        self._put_off.inc(messages)
 
     def failed(self, kind: str) -> None:
         BATCH_FAILURES.labels(self._topic, self._subscription, kind).inc()

@@ -3,6 +3,7 @@
 Each transport writes the decision down in its own tables; nothing here does I/O but the handler itself.
 """
 
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ from typing import Generic, Self, TypeVar
 from psycopg.pq import TransactionStatus
 
 from clientmgr.base.backoff import backoff_s
-from clientmgr.base.errors import ErrorKind, classify
+from clientmgr.base.errors import ClientManagerError, ErrorKind, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
 from clientmgr.broker.erased import is_erased
@@ -35,6 +36,10 @@ class TransactionEndedError(RuntimeError):
     """A handler's mistake that would cost exactly-once. It ends `consume`: no retry and no dead letter mends it."""
 
 
+class HandlerTimeoutError(ClientManagerError):
+    """A handler took longer than `ConsumerOptions.handler_timeout_s`. Nobody foresaw it: the batch is taken apart."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settlement(Generic[Item]):
     """Which messages come again and which are dead. All others are done."""
@@ -42,6 +47,8 @@ class Settlement(Generic[Item]):
     done: int = 0
     retries: Sequence[tuple[Item, Retry]] = ()
     deaths: Sequence[tuple[Item, Dead]] = ()
+    held: int = 0
+    """Messages that failed for a reason that nobody foresaw, and come again before their tenant's later ones."""
 
     @classmethod
     def of(cls, items: Sequence[Item], outcomes: Sequence[Outcome] | None) -> Self:
@@ -101,13 +108,23 @@ class Handled(Generic[Item]):
             sum(one.done for one in settlements),
             [retry for one in settlements for retry in one.retries],
             [death for one in settlements for death in one.deaths],
+            sum(one.held for one in settlements),
         )
         return Handled(settlement, publications)
 
 
-async def call_handler(handler: Handler, batch: TransactionBatch, items: Sequence[Item]) -> Handled[Item]:
+async def call_handler(
+    handler: Handler, batch: TransactionBatch, items: Sequence[Item], *, timeout_s: float | None = None
+) -> Handled[Item]:
     """Call the handler inside the batch's transaction and check its answer. `items` are the batch's messages."""
-    outcomes = await handler(batch)
+    try:
+        async with asyncio.timeout(timeout_s) as limit:
+            outcomes = await handler(batch)
+    except TimeoutError:
+        if not limit.expired():
+            raise
+    if limit.expired():  # also when the handler took no notice
+        raise HandlerTimeoutError(f"the handler took longer than {timeout_s:g} s for {len(items)} messages")
     if batch.connection.info.transaction_status is TransactionStatus.IDLE:
         raise TransactionEndedError("the handler ended the batch's transaction; it may only use savepoints")
     return Handled(Settlement.of(items, outcomes), batch.publications)
@@ -127,8 +144,10 @@ class Ledger:
     def open(cls, topic: str, subscription: str, max_attempts: int) -> Self:
         return cls(topic, subscription, max_attempts, SubscriptionMetrics(topic, subscription))
 
-    def comes_again(self, error: Exception, *, messages: int, failures: int, **place: int) -> bool:
-        """Whether the failed messages come again as they are. If not, one of them is to blame and has to be found.
+    def judge(self, error: Exception, *, messages: int, failures: int, **place: int) -> ErrorKind:
+        """What becomes of messages that failed. TRANSIENT: all come again as they are. Otherwise one of them is to
+        blame. It is found by taking the batch apart; then UNFORESEEN means that it comes again while others go on, and
+        PERMANENT that it is dead.
 
         `failures` counts how often they have failed, this time included. `place` is for the log.
         """
@@ -144,23 +163,33 @@ class Ledger:
             kind=kind.value,
             error_type=type(error).__name__,
             error=str(error),
-            exc_info=error if kind is ErrorKind.UNFORESEEN else None,
+            # Once: what is tried again fails in the same place, and others wait while a traceback is written.
+            exc_info=error if kind is ErrorKind.UNFORESEEN and failures == 1 else None,
         )
-        if kind is ErrorKind.UNFORESEEN:
-            return failures < self.max_attempts
-        return kind is ErrorKind.TRANSIENT
+        if kind is ErrorKind.UNFORESEEN and failures >= self.max_attempts:
+            return ErrorKind.PERMANENT
+        return kind
 
     def count(self, settlement: Settlement[Item], started: float) -> None:
         """Count what has been committed, as one batch. `started`: when work on it began, by the monotonic clock."""
         done, retried, dead = settlement.done, len(settlement.retries), len(settlement.deaths)
         self.stats.done += done
-        self.stats.retried += retried
+        self.stats.retried += retried + settlement.held
         self.stats.dead += dead
         self.stats.batches += 1
         tried = sum(retry.is_attempt for _, retry in settlement.retries)
         self.metrics.settled(
-            done=done, retried=tried, put_off=retried - tried, dead=dead, seconds=time.monotonic() - started
+            done=done,
+            retried=tried + settlement.held,
+            put_off=retried - tried,
+            dead=dead,
+            seconds=time.monotonic() - started,
         )
+
+    def put_off(self, messages: int) -> None:
+        """Count messages that were met, and wait behind others of their tenant."""
+        if messages:
+            self.metrics.put_off(messages)
 
 
 def passes_erased(attributes: Mapping[str, str], data: bytes) -> bool:

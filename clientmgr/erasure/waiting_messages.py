@@ -1,4 +1,4 @@
-"""Messages outside of the log: retries that wait, and dead letters. They are few, so that each sweep reads them all."""
+"""Messages outside of the log: what waits, what is held, and dead letters. They are few: each sweep reads them all."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +24,7 @@ class Place:
 
 PLACES: Final = (
     Place("delayed_message_t", "original_published_at", "reason"),
+    Place("held_message_t", "original_published_at", "reason"),
     Place("pubsub_delayed", "published_at", "reason"),
     Place("dead_letter_queue", "published_at", "exception"),
 )

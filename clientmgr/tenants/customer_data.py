@@ -30,7 +30,7 @@ KEPT: Final[Mapping[str, str]] = {
 }
 """Tables with a customer_id that outlive the customer, and why."""
 
-MESSAGES: Final = ("dead_letter_queue", "delayed_message_t", "pubsub_delayed")
+MESSAGES: Final = ("dead_letter_queue", "delayed_message_t", "held_message_t", "pubsub_delayed")
 """Messages that wait or are dead hold tokens, hardware ids, contacts. They name the customer in text."""
 
 

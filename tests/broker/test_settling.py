@@ -3,7 +3,7 @@
 import pytest
 from prometheus_client import REGISTRY
 
-from clientmgr.base.errors import PermanentError, TransientError
+from clientmgr.base.errors import ErrorKind, PermanentError, TransientError
 from clientmgr.broker.interface import DONE, Dead, Message, Retry
 from clientmgr.broker.settling import Handled, Ledger, Settlement, as_text, pause_after_failure_s
 
@@ -58,18 +58,18 @@ def test_parts_add_up_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "failures", "again"),
+    ("error", "failures", "verdict"),
     [
-        (TransientError("away"), 100, True),
-        (PermanentError("broken"), 1, False),
-        (KeyError("bug"), 2, True),
-        (KeyError("bug"), 3, False),
+        (TransientError("away"), 100, ErrorKind.TRANSIENT),
+        (PermanentError("broken"), 1, ErrorKind.PERMANENT),
+        (KeyError("bug"), 2, ErrorKind.UNFORESEEN),
+        (KeyError("bug"), 3, ErrorKind.PERMANENT),
     ],
 )
-def test_only_what_may_pass_comes_again_and_a_surprise_until_its_last_attempt(
-    error: Exception, failures: int, again: bool
+def test_an_outage_lasts_and_a_surprise_is_permanent_at_its_last_attempt(
+    error: Exception, failures: int, verdict: ErrorKind
 ) -> None:
-    assert ledger("verdicts").comes_again(error, messages=1, failures=failures) is again
+    assert ledger("verdicts").judge(error, messages=1, failures=failures) is verdict
 
 
 def test_what_is_committed_is_counted_once_in_the_stats_and_in_the_metrics() -> None:

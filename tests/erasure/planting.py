@@ -70,6 +70,13 @@ class Ground:
         )
         return lambda: self.execute(f"DELETE FROM {table} WHERE ctid = %s::tid", place)
 
+    def held_queue(self) -> object:
+        ((queue_id,),) = self.execute(
+            "INSERT INTO clientmgr.held_queues (group_id, topic_id, partition_id, host_id, not_before)"
+            " VALUES ('g', 1, 0, '', now()) RETURNING id"
+        )
+        return queue_id
+
     def times_of(self, table: str) -> dict[str, object]:
         """A value for every column of a table that holds a time."""
         columns = self.execute(
@@ -317,6 +324,24 @@ PLANTS: dict[str, tuple[str, Plant]] = {
             topic_id=1,
             not_before=DELETED_AT,
             attempts=1,
+            host_id=str(CUSTOMER),
+            user_id="",
+            payload=NAMED.encode(),
+            attributes="{}",
+            original_offset=1,
+            original_published_at=DELETED_AT,
+        ),
+    ),
+    "a message that is held": (
+        "clientmgr.held_message_t",
+        lambda g, _f, _r: g.insert(
+            "clientmgr.held_message_t",
+            queue_id=g.held_queue(),
+            c_offset=1,
+            tx_last_offset=1,
+            transaction_id="00000000-0000-0000-0000-000000000001",
+            attempts=0,
+            failures=1,
             host_id=str(CUSTOMER),
             user_id="",
             payload=NAMED.encode(),

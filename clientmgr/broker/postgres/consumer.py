@@ -13,14 +13,16 @@ from psycopg import AsyncConnection, AsyncCursor
 from psycopg.rows import tuple_row
 
 from clientmgr.base.database import CONNECTION_LIFETIME_S
-from clientmgr.base.errors import is_transient
+from clientmgr.base.errors import ErrorKind, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
-from clientmgr.broker.postgres.fallback import take_apart
+from clientmgr.broker.postgres.fallback import Failure, take_apart
+from clientmgr.broker.postgres.held import try_queues
+from clientmgr.broker.postgres.lease import kept_lease
 from clientmgr.broker.postgres.publish import append_to_topics
-from clientmgr.broker.postgres.settlement import send_advance, send_postpone, send_settlement
+from clientmgr.broker.postgres.settlement import send_advance, send_hold, send_postpone, send_settlement
 from clientmgr.broker.settling import (
     BURST_PATIENCE_S,
     Handled,
@@ -34,6 +36,8 @@ log = get_logger(__name__)
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
+# Held queues whose attempts could not even be recorded.
+QUEUES_REST_S = 1.0
 NOTHING: Handled[Record] = Handled(Settlement())
 
 
@@ -51,6 +55,8 @@ class Consumer:
         # The news when we last looked at all partitions, and whether that look showed that nothing else waits.
         self._seen_news = -1
         self._exhausted = False
+        # Held queues and the log take turns: neither may keep the other waiting.
+        self._held_first = True
         self._failure_to_note: Claim | None = None
         self._failed_connections = 0
 
@@ -151,6 +157,7 @@ class Consumer:
             only_partition=self._options.partition_id if only_partition is None else only_partition,
             after_partition=self._last_partition,
             in_hand=self._context.in_hand,
+            held_first=self._held_first and only_partition is None,
             begin=begin,
         )
 
@@ -178,15 +185,21 @@ class Consumer:
         in_hand = self._context.in_hand
         in_hand.add(claim.partition_id)
         try:
-            if self._options.linger_ms and len(claim.records) < self._options.batch_size:
-                claim = await self._linger(connection, claim)
-            return await self._handle_in_hand(connection, claim)
+            async with kept_lease(connection, self._context.lease_s):
+                if self._options.linger_ms and not claim.queues and len(claim.records) < self._options.batch_size:
+                    claim = await self._linger(connection, claim)
+                return await self._handle_in_hand(connection, claim)
         finally:
             in_hand.discard(claim.partition_id)
 
     async def _handle_in_hand(self, connection: AsyncConnection[Any], claim: Claim) -> Claim | None:
         started = time.monotonic()
+        self._held_first = not claim.queues
         try:
+            if claim.queues:
+                self._exhausted, self._next_look_at = False, 0.0
+                await try_queues(self._context, connection, claim)
+                return None
             handled = await self._context.handle(connection, claim) if claim.records else NOTHING
             next_claim = await self._settle(connection, claim, handled)
         except TransactionEndedError:
@@ -196,6 +209,7 @@ class Consumer:
             return None
         if claim.records:
             self._context.count(handled, started)
+        self._context.ledger.put_off(len(claim.behind))
         return next_claim
 
     async def _settle(self, connection: AsyncConnection[Any], claim: Claim, handled: Handled[Record]) -> Claim | None:
@@ -205,6 +219,7 @@ class Consumer:
         self._exhausted = self._took_the_last(claim)
         claim_next = not self._context.stop.is_set() and not self._exhausted and time.monotonic() < self._next_look_at
         await send_settlement(connection, self._subscription, handled.settlement)
+        await send_hold(connection, self._subscription, claim.partition_id, claim.behind)
         await append_to_topics(connection, handled.publications, cut_off_ms=self._context.cut_off_ms)
         await send_advance(
             connection, self._subscription, claim, claim.last_offset + 1, "COMMIT; BEGIN" if claim_next else "COMMIT"
@@ -234,13 +249,25 @@ class Consumer:
 
     async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:
         self._next_look_at = 0.0
-        can_recover = self._context.can_recover(error, claim)
-        self._failure_to_note = claim if can_recover else None
+        failure = Failure(error, self._context.judge(error, claim))
+        waits = failure.kind is ErrorKind.TRANSIENT
+        self._failure_to_note = claim if waits and not claim.queues else None
+        if connection.closed:
+            log.warning(
+                "claim lost: the session has ended, and nothing of the batch was committed; it comes again",
+                subscription=self._subscription.group_id,
+                topic=self._subscription.topic,
+                partition=claim.partition_id,
+                first_offset=claim.first_offset,
+                lease_s=self._context.lease_s,
+            )
         await self._roll_back(connection)
-        if can_recover:
+        if claim.queues:
+            await connection.execute(QUERIES["rest_queues"], {"queues": list(claim.queues), "delay_s": QUEUES_REST_S})
+        elif waits:
             await self._postpone(connection, claim)
         else:
-            await take_apart(self._context, connection, claim)
+            await take_apart(self._context, connection, claim, failure)
 
     async def _postpone(self, connection: AsyncConnection[Any], claim: Claim) -> None:
         await send_postpone(connection, self._subscription, claim, pause_after_failure_s(claim.failures + 1))

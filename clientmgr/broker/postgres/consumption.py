@@ -7,6 +7,7 @@ from typing import Any
 
 from psycopg import AsyncConnection
 
+from clientmgr.base.errors import ErrorKind
 from clientmgr.broker.batch import TransactionBatch
 from clientmgr.broker.interface import ConsumerOptions, Handler
 from clientmgr.broker.message_metrics import PUBLISHED
@@ -31,6 +32,7 @@ class Consumption:
     ledger: Ledger
     max_message_bytes: int
     cut_off_ms: int | None
+    lease_s: float
     in_hand: set[int] = field(default_factory=set)
     """The partitions that loops of this call have claimed. Each loop looks at its own again."""
     awake: set[object] = field(default_factory=set)
@@ -41,11 +43,11 @@ class Consumption:
         batch = TransactionBatch(
             self.subscription.group_id, claim.messages, connection, max_message_bytes=self.max_message_bytes
         )
-        return await call_handler(self.handler, batch, claim.records)
+        return await call_handler(self.handler, batch, claim.records, timeout_s=self.options.handler_timeout_s)
 
-    def can_recover(self, error: Exception, claim: Claim) -> bool:
-        """Whether the batch comes again as it is. If not, it is taken apart to find what can't be handled."""
-        return self.ledger.comes_again(
+    def judge(self, error: Exception, claim: Claim) -> ErrorKind:
+        """Whether the messages come again as they are (transient), by themselves (unforeseen), or never (permanent)."""
+        return self.ledger.judge(
             error,
             messages=len(claim.records),
             failures=claim.failures + 1,

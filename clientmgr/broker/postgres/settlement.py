@@ -1,30 +1,85 @@
 """The statements that record in the batch's transaction what became of its messages."""
 
+from collections.abc import Sequence
 from typing import Any, LiteralString
 
 from psycopg import AsyncConnection
 
 from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, Subscription, quoted
-from clientmgr.broker.settling import Settlement
+from clientmgr.broker.settling import Settlement, as_text
 
 
 async def send_settlement(
-    connection: AsyncConnection[Any], subscription: Subscription, settlement: Settlement[Record]
+    connection: AsyncConnection[Any], subscription: Subscription, settlement: Settlement[Record], *, held: bool = False
 ) -> None:
-    """Record the retries and the dead. The messages themselves are copied inside the database."""
+    """Record the retries and the dead. The messages themselves are copied inside the database, from the log or, if they
+    were `held`, from their queue."""
     group = {"group_id": subscription.group_id, "topic_id": subscription.topic_id}
     if settlement.retries:
-        retries = {
-            "offsets": [record.offset for record, _ in settlement.retries],
-            "attempts": [retry.attempts(record.message.attempt) for record, retry in settlement.retries],
-        }
-        await connection.execute(QUERIES["park"], group | retries | settlement.retry_columns())
+        retries = group | {"attempts": [retry.attempts(record.message.attempt) for record, retry in settlement.retries]}
+        where = _places([record for record, _ in settlement.retries])
+        await connection.execute(QUERIES["park_held" if held else "park"], retries | where | settlement.retry_columns())
     if settlement.deaths:
-        deaths = {
-            "offsets": [record.offset for record, _ in settlement.deaths],
-            "attempts": [record.message.attempt for record, _ in settlement.deaths],
-        }
-        await connection.execute(QUERIES["bury"], group | deaths | settlement.death_columns())
+        deaths = group | {"attempts": [record.message.attempt for record, _ in settlement.deaths]}
+        where = _places([record for record, _ in settlement.deaths])
+        await connection.execute(QUERIES["bury_held" if held else "bury"], deaths | where | settlement.death_columns())
+
+
+def _places(records: Sequence[Record]) -> dict[str, list[int]]:
+    return {"offsets": [record.offset for record in records], "held_ids": [record.held_id for record in records]}
+
+
+async def send_hold(
+    connection: AsyncConnection[Any],
+    subscription: Subscription,
+    partition_id: int,
+    records: Sequence[Record],
+    *,
+    failures: int = 0,
+    reason: str = "",
+    delay_s: float = 0.0,
+) -> None:
+    """Set messages of the log aside in their tenants' queues, in order. A new queue is tried in `delay_s`.
+
+    `failures`: how often they have failed; 0: they only wait behind others.
+    """
+    if records:
+        await connection.execute(
+            QUERIES["hold"],
+            {
+                "group_id": subscription.group_id,
+                "topic_id": subscription.topic_id,
+                "partition_id": partition_id,
+                "offsets": [record.offset for record in records],
+                "failures": [failures] * len(records),
+                "reason": as_text(reason),
+                "delay_s": delay_s,
+            },
+        )
+
+
+async def send_settle_queue(
+    connection: AsyncConnection[Any],
+    queue_id: int,
+    settled: Sequence[Record],
+    failed: Sequence[Record] = (),
+    *,
+    failures: int = 0,
+    reason: str = "",
+    delay_s: float = 0.0,
+) -> None:
+    """Record what became of a held queue. Empty, it goes; otherwise it is tried again in `delay_s`."""
+    await connection.execute(
+        QUERIES["settle_queue"],
+        {
+            "queue_id": queue_id,
+            "settled": [record.held_id for record in settled],
+            "failed": [record.held_id for record in failed],
+            "failures": failures,
+            "reason": as_text(reason),
+            "delay_s": delay_s,
+        },
+    )
 
 
 async def send_advance(

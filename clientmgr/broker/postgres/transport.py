@@ -22,6 +22,7 @@ from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
 from clientmgr.broker.postgres.publish import stage
+from clientmgr.broker.postgres.lease import grant_lease
 from clientmgr.broker.postgres.wakeups import Wakeups
 from clientmgr.broker.settling import Ledger
 
@@ -82,17 +83,20 @@ class PostgresBroker:
         if found is None:
             return ConsumeStats()
         options = options or self._default_options()
+        lease_ms = int(self._settings.broker_lease_s * 1000)
         context = Consumption(
             found,
             handler,
             options,
             stop,
             burst,
-            self._connect,
+            self._connect_to_consume,
             self.wakeups,
             Ledger.open(found.topic, subscription, options.max_attempts),
             self._settings.broker_max_message_bytes,
-            self._cut_off_ms,
+            # A consumer that publishes must not outlive its lease by that.
+            min(self._cut_off_ms or lease_ms, lease_ms),
+            self._settings.broker_lease_s,
         )
         if not burst:
             self.wakeups.start()
@@ -128,6 +132,11 @@ class PostgresBroker:
     async def _connect(self) -> AsyncConnection[Any]:
         # Autocommit: we send BEGIN and COMMIT ourselves, in one round trip with the statements beside them.
         return await self._database.connect_async(Role.WRITER, autocommit=True)
+
+    async def _connect_to_consume(self) -> AsyncConnection[Any]:
+        connection = await self._connect()
+        await grant_lease(connection, self._settings.broker_lease_s)
+        return connection
 
     async def _connect_to_publish(self) -> AsyncConnection[Any]:
         connection = await self._connect()

@@ -1,7 +1,8 @@
 """One batch, from the handler's call to the acknowledgement: commit first, then publish, then acknowledge.
 
-An exception fails the batch. `base.errors.classify` decides: a batch that may succeed later comes again; any other is
-taken apart, message by message behind savepoints, so that only the failing message is dead.
+An exception fails the batch. `base.errors.classify` decides: after an outage all of it comes again; otherwise it is
+taken apart, message by message behind savepoints. Only the failing message is dead, or comes again with those behind it
+of its ordering key, and the others are done.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ from google.api_core import exceptions
 from psycopg import AsyncConnection
 from psycopg_pool import AsyncConnectionPool
 
-from clientmgr.base.errors import is_transient
+from clientmgr.base.errors import ErrorKind, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
 from clientmgr.broker.interface import ConsumerOptions, Handler, Message, ReceivedMessage
@@ -101,7 +102,9 @@ class Handling:
             except TransactionEndedError:
                 raise
             except Exception as error:  # noqa: BLE001  whatever a handler throws is judged in one place
-                if self.may_pass(error, messages):
+                verdict = self.judge(error, messages)
+                # A single message is to blame by itself: there is no need to try it once more.
+                if verdict is ErrorKind.TRANSIENT or (verdict is ErrorKind.UNFORESEEN and len(messages) == 1):
                     await self._give_back_failed(deliveries, messages)
                 else:
                     await self._take_apart(deliveries, messages)
@@ -121,7 +124,7 @@ class Handling:
     ) -> Handled[ReceivedMessage]:
         """Call the handler inside the connection's transaction, and record there what it answers."""
         batch = PubSubBatch(self.subscription, messages, connection, max_message_bytes=self.max_message_bytes)
-        handled = await call_handler(self.handler, batch, messages)
+        handled = await call_handler(self.handler, batch, messages, timeout_s=self.options.handler_timeout_s)
         # Now, while it can still fail: after the commit nobody would notice.
         await self.resources.require_topics(list(handled.publications))
         await self.records.settle(connection, handled.settlement)
@@ -143,9 +146,9 @@ class Handling:
         if seconds <= BURST_PATIENCE_S:
             self.redelivery.expected_at = max(self.redelivery.expected_at, time.monotonic() + seconds)
 
-    def may_pass(self, error: Exception, messages: Sequence[ReceivedMessage]) -> bool:
-        """Whether the messages come again as they are."""
-        return self.ledger.comes_again(error, messages=len(messages), failures=_attempt(messages))
+    def judge(self, error: Exception, messages: Sequence[ReceivedMessage]) -> ErrorKind:
+        """Whether the messages come again as they are (transient), by themselves (unforeseen), or never (permanent)."""
+        return self.ledger.judge(error, messages=len(messages), failures=_attempt(messages))
 
     async def _with_attempts(
         self, connection: AsyncConnection[Any], deliveries: Sequence[Delivery]
@@ -184,41 +187,58 @@ class Handling:
         await self.give_back(deliveries, pause_s(messages))
 
     async def _take_apart(self, deliveries: Sequence[Delivery], messages: Sequence[ReceivedMessage]) -> None:
-        """Handle each message by itself. The first that has to wait ends it, and those behind it wait too."""
+        """Handle each message by itself. One that has to wait keeps those behind it of its ordering key waiting.
+
+        An outage ends it: then all the others wait.
+        """
         started = time.monotonic()
-        at = 0
-        waiting = False
-        while at < len(deliveries) and not waiting:
+        todo = list(zip(deliveries, messages, strict=True))
+        failed: list[tuple[Delivery, ReceivedMessage]] = []
+        behind: list[tuple[Delivery, ReceivedMessage]] = []
+        outage = False
+        while todo and not outage:
             parts: list[Handled[ReceivedMessage]] = []
-            end = min(at + SAVEPOINTS_A_COMMIT, len(deliveries))
-            reached = at
+            done: list[tuple[Delivery, ReceivedMessage]] = []
+            some, rest = todo[:SAVEPOINTS_A_COMMIT], todo[SAVEPOINTS_A_COMMIT:]
             try:
                 async with self.pool.connection() as connection, connection.transaction():
-                    while reached < end and not waiting:
-                        one = await self.handle_alone(connection, messages[reached])
-                        waiting = one is None
-                        if one is not None:
+                    for place, (delivery, message) in enumerate(some):
+                        if message.tenant and any(message.tenant == other.tenant for _, other in failed):
+                            behind.append((delivery, message))
+                            continue
+                        one = await self.handle_alone(connection, message)
+                        if isinstance(one, Handled):
                             parts.append(one)
-                            reached += 1
+                            done.append((delivery, message))
+                        else:
+                            failed.append((delivery, message))
+                            if outage := one is ErrorKind.TRANSIENT:
+                                behind += some[place + 1 :]
+                                break
                 handled = Handled.together(parts)
                 await self.publish(handled.publications)
-                await self._forget_failures(deliveries[at:reached], messages[at:reached])
+                await self._forget_failures([delivery for delivery, _ in done], [message for _, message in done])
             except TransactionEndedError:
                 raise
             except Exception as error:  # noqa: BLE001  not the handler's: the commit, or what it published
-                self.may_pass(error, messages[at:])
-                break
-            await self._acknowledge(deliveries[at:reached])
-            if reached > at:
+                self.judge(error, [message for _, message in todo])
+                failed = [one for one in failed if one not in some] + some
+                behind = [one for one in behind if one not in some]
+                outage, done = True, []
+            if done:
+                await self._acknowledge([delivery for delivery, _ in done])
                 self.ledger.count(handled.settlement, started)
-            at = reached
-        if at < len(deliveries):
-            await self._give_back_failed(deliveries[at:], messages[at:])
+            todo = rest
+        if failed:
+            await self._give_back_failed([delivery for delivery, _ in failed], [message for _, message in failed])
+        if behind or todo:
+            waiting = [*behind, *todo]
+            await self.give_back([delivery for delivery, _ in waiting], pause_s([message for _, message in failed]))
 
     async def handle_alone(
         self, connection: AsyncConnection[Any], message: ReceivedMessage
-    ) -> Handled[ReceivedMessage] | None:
-        """Handle one message behind a savepoint. None: it may succeed later."""
+    ) -> Handled[ReceivedMessage] | ErrorKind:
+        """Handle one message behind a savepoint. The kind of its error: it may succeed later."""
         try:
             async with connection.transaction():
                 handled = await self.run_handler(connection, [message])
@@ -230,8 +250,9 @@ class Handling:
         except Exception as error:
             if connection.closed:
                 raise
-            if self.may_pass(error, [message]):
-                return None
+            verdict = self.judge(error, [message])
+            if verdict is not ErrorKind.PERMANENT:
+                return verdict
             dead = Handled(Settlement.all_dead([message], error))
             await self.records.settle(connection, dead.settlement)
             return dead

@@ -2,6 +2,7 @@
 
 import time
 
+from clientmgr.base.errors import ErrorKind
 from clientmgr.broker.interface import ReceivedMessage
 from clientmgr.broker.pubsub.handling import Handling, pause_s
 from clientmgr.broker.settling import Handled
@@ -23,7 +24,7 @@ async def handle_due(handling: Handling) -> int:
         except Exception as error:
             if connection.closed or not messages:
                 raise
-            if not handling.may_pass(error, messages):
+            if handling.judge(error, messages) is not ErrorKind.TRANSIENT:
                 for message in messages:
                     await _handle_one(handling, message.message_id)
                 return len(messages)
@@ -37,16 +38,16 @@ async def handle_due(handling: Handling) -> int:
 async def _handle_one(handling: Handling, message_id: str) -> None:
     started = time.monotonic()
     async with handling.pool.connection() as connection:
-        handled: Handled[ReceivedMessage] | None = None
+        handled: Handled[ReceivedMessage] | ErrorKind | None = None
         async with connection.transaction():
             taken = await handling.records.take(connection, message_id)
             if taken is None:
                 return  # somebody else has it
             handled = await handling.handle_alone(connection, taken)
-            if handled is None:
+            if not isinstance(handled, Handled):
                 # It goes on waiting, with one attempt more on its count.
                 await handling.records.put_back(connection, taken, pause_s([taken]))
             else:
                 await handling.publish(handled.publications)
-    if handled is not None:
+    if isinstance(handled, Handled):
         handling.ledger.count(handled.settlement, started)

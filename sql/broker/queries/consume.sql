@@ -30,6 +30,10 @@ SELECT clientmgr.hold_messages(
 -- name: settle_queue
 SELECT clientmgr.settle_queue(%(queue_id)s, %(settled)s, %(failed)s, %(failures)s, %(reason)s, %(delay_s)s);
 
+-- name: rest_queues
+UPDATE clientmgr.held_queues SET not_before = clock_timestamp() + %(delay_s)s * interval '1 second'
+WHERE id = ANY (%(queues)s::bigint[]);
+
 -- name: park_held
 SELECT clientmgr.park_held(%(held_ids)s, %(attempts)s, %(delays_s)s, %(reasons)s);
 

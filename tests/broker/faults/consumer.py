@@ -23,13 +23,18 @@ FROM unnest(%s::uuid[], %s::integer[], %s::text[], %s::bigint[])
 ORDER BY place
 """
 INSERT_RETRIED = "INSERT INTO faults.retried (tx, seq) SELECT * FROM unnest(%s::uuid[], %s::integer[])"
+HEALED_AT = 3
 FAIL_IN_THE_SERVER = "DO $$ BEGIN RAISE serialization_failure; END $$"
 
 
 async def consume_until(stop: asyncio.Event, task: Task) -> None:
     if task.scenario.mutant is not None:
         mutants.MUTANTS[task.scenario.mutant].change_consumer()
-    settings = load_settings(database_url=task.url, broker_publish_timeout_ms=task.scenario.cut_off_ms)
+    settings = load_settings(
+        database_url=task.url,
+        broker_publish_timeout_ms=task.scenario.cut_off_ms,
+        broker_lease_s=task.scenario.lease_s,
+    )
     database = Database(task.url, application_name=f"faults {task.name}")
     options = ConsumerOptions(batch_size=task.scenario.batch_size, wait_period_ms=200)
     async with PostgresBroker(database, settings) as broker:
@@ -61,6 +66,8 @@ class FaultyHandler:
             await asyncio.sleep(rng.uniform(0.0, 0.02))
         if any(body.poison for _, body in received):
             raise PermanentError("poison")
+        if any(message.attempt < HEALED_AT and self._surprises(body) for message, body in received):
+            raise KeyError("surprise")
         if fails == "in the server":
             await batch.connection.execute(FAIL_IN_THE_SERVER)
         if fails:
@@ -68,6 +75,10 @@ class FaultyHandler:
         echoes = [Message(message.data, message.tenant, message.key) for message, body in done if body.echo]
         batch.publish(ECHO_TOPIC, echoes)
         return [Retry(rng.uniform(0.0, 0.3), "once more") if retried else DONE for retried in again]
+
+    def _surprises(self, body: Body) -> bool:
+        """The same for every process: it is the message that fails, not the handler."""
+        return body.tx.int % 1000 < 1000 * self._chances.surprise
 
     def _happens(self, chance: float) -> bool:
         return self._rng.random() < chance

@@ -12,6 +12,7 @@ from typing import Any, LiteralString
 
 from psycopg import AsyncConnection, Connection
 
+from clientmgr.base.errors import ErrorKind
 from clientmgr.broker.postgres import consumer, consumption, fallback
 from clientmgr.broker.postgres.claim import Claim, Record, Subscription
 from clientmgr.broker.postgres.consumption import Consumption
@@ -21,7 +22,7 @@ from tests.broker.faults.check import Violation
 from tests.broker.faults.scenario import Chances
 
 # Handlers that fail by themselves would give most mutants away before the first kill.
-KILLS_ONLY = Chances(transient_failure=0.0, poison=0.0, slow_commit=0.1)
+KILLS_ONLY = Chances(transient_failure=0.0, poison=0.0, surprise=0.0, slow_commit=0.1)
 
 SEQUENCE_OFFSETS = """
 CREATE SEQUENCE faults.offsets;
@@ -108,7 +109,7 @@ def _acknowledge_in_a_later_transaction() -> None:
 
 
 def _give_up_at_once() -> None:
-    _replace(consumption.Consumption, "can_recover", lambda *_: False)
+    _replace(consumption.Consumption, "judge", lambda *_: ErrorKind.PERMANENT)
 
 
 def _replace(where: object, name: str, replacement: object) -> None:
@@ -129,6 +130,10 @@ def _do_not_lock_the_claim(connection: Connection[Any]) -> None:
 def _do_not_lock_the_claim_and_trust_it(connection: Connection[Any]) -> None:
     _do_not_lock_the_claim(connection)
     _edit_function(connection, "advance_offset", "AND o.next_offset = expected_offset", "")
+
+
+def _do_not_wait_behind_held_messages(connection: Connection[Any]) -> None:
+    _edit_function(connection, "claim_batch", "any_held := FOUND", "any_held := false")
 
 
 def _scatter_tenants(connection: Connection[Any]) -> None:
@@ -160,6 +165,11 @@ MUTANTS = {
     "no row lock": Mutant(Violation.DOUBLED, change_database=_do_not_lock_the_claim_and_trust_it),
     "no row lock, but offsets compared": Mutant(None, change_database=_do_not_lock_the_claim),
     "sequence instead of counter": Mutant(Violation.LOST, change_database=_take_offsets_from_a_sequence),
+    "later messages pass held ones": Mutant(
+        Violation.OUT_OF_ORDER,
+        change_database=_do_not_wait_behind_held_messages,
+        chances=Chances(transient_failure=0.0, poison=0.0, surprise=0.1),
+    ),
     # Not asked for, but the other checks must be able to fail as well.
     "any partition for a tenant": Mutant(Violation.OUT_OF_ORDER, change_database=_scatter_tenants),
     "no second attempt": Mutant(

@@ -52,6 +52,8 @@ class Chances:
     large: float = 0.05
     """Up to 300 messages; the others have a few dozen at most."""
     transient_failure: float = 0.04
+    surprise: float = 0.01
+    """Of transactions: their first two attempts end in an error that nobody foresaw."""
     slow_batch: float = 0.2
     retried_message: float = 0.002
     """The handler asks for a message again, later: the one reason for which a message may leave its place."""
@@ -76,6 +78,8 @@ class Scenario:
     """Longest rest between two transactions."""
     slow_commit_s: float = 0.05
     cut_off_ms: int = 1500
+    lease_s: float = 1.0
+    """Shorter than the longest SIGSTOP."""
     mutant: str | None = None
 
 

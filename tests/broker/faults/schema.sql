@@ -56,7 +56,7 @@ CREATE VIEW faults.dead AS
 SELECT split_part(user_id, ':', 1)::uuid AS tx, split_part(user_id, ':', 2)::integer AS seq
 FROM clientmgr.dead_letter_queue WHERE group_id = 'faults-group';
 
--- Not yet read, or waiting for its retry.
+-- Not yet read, held, or waiting for its retry.
 CREATE VIEW faults.still_to_come AS
 SELECT split_part(m.user_id, ':', 1)::uuid AS tx, split_part(m.user_id, ':', 2)::integer AS seq
 FROM clientmgr.consumer_offsets AS o
@@ -64,7 +64,11 @@ JOIN clientmgr.outbox_message_t AS m USING (topic_id, partition_id)
 WHERE o.group_id = 'faults-group' AND m.c_offset >= o.next_offset
 UNION ALL
 SELECT split_part(user_id, ':', 1)::uuid, split_part(user_id, ':', 2)::integer
-FROM clientmgr.delayed_message_t WHERE group_id = 'faults-group';
+FROM clientmgr.delayed_message_t WHERE group_id = 'faults-group'
+UNION ALL
+SELECT split_part(h.user_id, ':', 1)::uuid, split_part(h.user_id, ':', 2)::integer
+FROM clientmgr.held_message_t AS h JOIN clientmgr.held_queues AS q ON q.id = h.queue_id
+WHERE q.group_id = 'faults-group';
 
 -- What must have an end. Of a transaction without confirmation: all of it, or nothing.
 CREATE VIEW faults.expected AS
