@@ -6,7 +6,7 @@ has all packages after the first time: what is measured is the installation, not
 | variant | what it is |
 |---|---|
 | clientmgr | the log alone (docs/library.md) |
-| clientmgr[cli] | the log and its commands |
+| with commands | `clientmgr[cli]`: the log and its commands |
 | psycopg | the driver alone, which no library for PostgreSQL can do without |
 """
 
@@ -22,7 +22,7 @@ from bench.harness.report import Comparison, Line
 
 ROOT = Path(__file__).parent.parent
 LOCK = ROOT / "requirements-runtime.lock"
-IMPORTED = {"clientmgr": "clientmgr.broker", "clientmgr[cli]": "clientmgr.cli", "psycopg": "psycopg"}
+IMPORTED = {"clientmgr": "clientmgr.broker", "with commands": "clientmgr.cli", "psycopg": "psycopg"}
 MB = 1_000_000
 
 
@@ -50,7 +50,8 @@ def run(options: Options) -> Iterator[Comparison]:
 def _requirement(name: str, wheel: Path) -> str:
     if name == "psycopg":
         return "psycopg[binary]"
-    return f"{name} @ {wheel.as_uri()}"
+    package = "clientmgr[cli]" if name == "with commands" else name
+    return f"{package} @ {wheel.as_uri()}"
 
 
 def _virtualenv(folder: Path) -> Path:
