@@ -19,8 +19,9 @@ FIRST: Final = ("base", "audit", "tenants", "broker", "gateway")
 PER_TENANT: Final = "tenant"
 """Not applied here: the schema manager applies it to each tenant's schema."""
 
-_BEGINS_THE_PLATFORMS_CHAIN = "audit/0002_heads_are_kept.sql"
-"""Once in a database's life, and never again: later a chain that is missing was taken away."""
+_BEGIN_THE_PLATFORMS_CHAIN = frozenset({"audit/0002_heads_are_kept.sql", "tenants/0001_tenants.sql"})
+"""Each once in a database's life, and never again: later a chain that is missing was taken away. Where the log was used
+as a library, its tables had the first of them long before the system came with the second."""
 
 
 def folders() -> Sequence[str]:
@@ -42,7 +43,7 @@ def migrate_database(
         customer_data.ensure_grants(connection)
         places.ensure_grants(connection)
         publish_rights.ensure_grants(connection)
-        if audit is not None and _BEGINS_THE_PLATFORMS_CHAIN in applied:
+        if audit is not None and not _BEGIN_THE_PLATFORMS_CHAIN.isdisjoint(applied):
             audit.append(connection, [AuditEntry(PLATFORM, "migration", "database.migrate", "done")])
     for name in applied:
         log.info("migration applied", migration=name)

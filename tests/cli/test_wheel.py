@@ -2,14 +2,39 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
+from email import message_from_bytes
+from email.message import Message
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from clientmgr.__main__ import EXTRA_OF, extra_of
 
 REPOSITORY = Path(__file__).parent.parent.parent
+
+# All that `pip install clientmgr` installs, on Linux: the log as a library, docs/library.md.
+LIGHT = {
+    "annotated-types",
+    "msgspec",
+    "prometheus-client",
+    "psycopg",
+    "psycopg-binary",
+    "psycopg-pool",
+    "pydantic",
+    "pydantic-core",
+    "pydantic-settings",
+    "python-dotenv",
+    "structlog",
+    "typing-extensions",
+    "typing-inspection",
+}
 
 WHERE = """
 import json
@@ -90,3 +115,63 @@ def test_an_installed_one_finds_its_own_files_from_anywhere(wheel: Path, tmp_pat
     for same in ("base", "tenant", "queries"):
         assert told[same] == from_checkout[same]
         assert told[same]
+
+
+def test_it_needs_only_what_the_log_needs(wheel: Path) -> None:
+    told = _metadata(wheel)
+    needed: set[str] = set()
+    waiting = [(Requirement(text), "") for text in told.get_all("Requires-Dist") or ()]
+    while waiting:
+        requirement, extra = waiting.pop()
+        name = canonicalize_name(requirement.name)
+        if requirement.marker is not None and not requirement.marker.evaluate({"extra": extra}):
+            continue
+        needed.add(name)
+        for asked in ("", *requirement.extras):
+            waiting += [(Requirement(text), asked) for text in metadata.requires(name) or ()]
+    assert needed == LIGHT
+
+
+def test_every_package_of_an_extra_is_known_by_its_module(wheel: Path) -> None:
+    """So that whoever lacks one is told what to install."""
+    extras: dict[str, set[str]] = {}
+    for text in _metadata(wheel).get_all("Requires-Dist") or ():
+        requirement = Requirement(text)
+        found = re.search(r"extra == ['\"](\w+)", str(requirement.marker or ""))
+        if found and found[1] not in {"all", "dev"}:
+            extras.setdefault(found[1], set()).add(canonicalize_name(requirement.name))
+    by_module = metadata.packages_distributions()
+    known: dict[str, set[str]] = {}
+    for module, extra in EXTRA_OF.items():
+        if module not in {"google", "botocore"} and "." not in module:
+            known.setdefault(extra, set()).update(map(canonicalize_name, by_module[module]))
+    known["pubsub"].add("google-cloud-pubsub")
+    known["dagster"] |= {"google-cloud-bigquery", "google-cloud-bigquery-storage"}
+    assert known == extras
+
+
+@pytest.mark.parametrize(
+    ("module", "extra"),
+    [
+        ("typer", "cli"),
+        ("google.pubsub_v1", "pubsub"),
+        ("google.cloud.bigquery.client", "dagster"),
+        ("redis.asyncio", "live"),
+        ("clientmgr.nothing", None),
+    ],
+)
+def test_a_missing_module_tells_its_extra(module: str, extra: str | None) -> None:
+    assert extra_of(module) == extra
+
+
+def test_a_command_without_its_packages_says_what_to_install(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['typer'] = None; from clientmgr.__main__ import main; main()"
+    ended = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert ended.stderr == "clientmgr: this needs typer: pip install 'clientmgr[cli]', or clientmgr[all]\n"
+
+
+def _metadata(wheel: Path) -> Message:
+    archive = zipfile.ZipFile(wheel)
+    (name,) = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+    return message_from_bytes(archive.read(name))

@@ -7,7 +7,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from clientmgr.base.database import Database
+from clientmgr.audit.log import PLATFORM, AuditLogger, chain_length
+from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import SettingsError
 from clientmgr.broker import (
     Batch,
@@ -19,6 +20,7 @@ from clientmgr.broker import (
     open_broker_sync,
 )
 from clientmgr.operations.migrations import migrate_database
+from tests.keys import TEST_KEY
 
 ORDER = Message(b'{"order": 7}', tenant="42")
 
@@ -34,7 +36,9 @@ def test_only_the_logs_tables_are_made_and_the_system_can_follow(empty_database:
         assert "broker/0001_log.sql" in broker.migrate()
         assert broker.migrate() == []
         assert schemas(empty_database) == {"public", "clientmgr"}
-        assert "base/0003_dagster_login.sql" in migrate_database(empty_database)
+        assert "base/0003_dagster_login.sql" in migrate_database(empty_database, audit=AuditLogger(TEST_KEY.encode()))
+        with empty_database.connect(Role.OWNER) as connection:
+            assert chain_length(connection, PLATFORM) == 1, "a verification expects the platform's chain"
         assert broker.migrate() == []
 
 
