@@ -270,6 +270,34 @@ def test_a_reader_of_some_customers_sees_no_others_not_even_by_seeking(as_: As, 
     assert everybodys
 
 
+def test_snapshots_are_no_way_to_other_customers_messages(as_: As, orders: tuple[str, str]) -> None:
+    topic, everybodys = orders
+    acme, boss = as_("acme"), as_("boss")
+    own = subscription_path(f"acme-{uuid.uuid4().hex[:8]}")
+    acme.subscriber.create_subscription(name=own, topic=topic)
+    publish(boss, topic, {"customerId": 1002}, key="1002")
+    publish(boss, topic, {"customerId": 1001}, key="1001")
+    boss.pull(everybodys)
+    of_all = f"projects/{PROJECT}/snapshots/acme-{uuid.uuid4().hex[:8]}"
+    of_acme = f"projects/{PROJECT}/snapshots/acme-{uuid.uuid4().hex[:8]}"
+    boss.subscriber.create_snapshot(request={"name": of_all, "subscription": everybodys})
+    acme.subscriber.create_snapshot(request={"name": of_acme, "subscription": own})
+    with denied("messages of other customers too"):
+        acme.subscriber.seek(request={"subscription": own, "snapshot": of_all}, retry=None)
+    with denied("messages of other customers too"):
+        acme.subscriber.delete_snapshot(request={"snapshot": of_all}, retry=None)
+    for name in ("writer", "reader", "acme"):
+        with denied("admin does not cover"):
+            as_(name).subscriber.create_snapshot(
+                request={"name": f"projects/{PROJECT}/snapshots/orders-1", "subscription": everybodys}, retry=None
+            )
+    with denied("admin does not cover"):
+        acme.publisher.detach_subscription(request={"subscription": everybodys}, retry=None)
+    # Nor by the hand of one who may: a subscription delivers its own customers' messages, wherever it is sent.
+    boss.subscriber.seek(request={"subscription": own, "snapshot": of_all})
+    assert [json.loads(one.message.data) for one in acme.pull(own)] == [{"customerId": 1001}]
+
+
 def test_open_streams_and_waiting_pulls_end_when_the_token_is_taken_out(
     as_: As, orders: tuple[str, str], identities: Path
 ) -> None:
