@@ -44,6 +44,10 @@ class SubscriptionRow:
     tenants: list[str] | None
     """The customers whose messages it delivers. None: all."""
 
+    @property
+    def ack_deadline(self) -> timedelta:
+        return timedelta(seconds=self.config["ackDeadlineSeconds"])
+
     def proto(self) -> Proto:
         message = json_format.ParseDict(self.config, Subscription(), ignore_unknown_fields=True)
         message.name = self.name
