@@ -14,6 +14,8 @@ CREATE TABLE clientmgr.gateway_freed_keys (
     subscription_id bigint NOT NULL,
     ordering_keys text[] NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 500);
+-- A key may be a person's: it is gone with the next look at the subscription, and no statistics keep it.
+ALTER TABLE clientmgr.gateway_freed_keys ALTER COLUMN ordering_keys SET STATISTICS 0;
 CREATE INDEX gateway_freed_keys_by_subscription ON clientmgr.gateway_freed_keys (subscription_id);
 GRANT SELECT, INSERT, UPDATE, DELETE ON clientmgr.gateway_freed_keys TO clientmgr_writer;
 GRANT SELECT ON clientmgr.gateway_freed_keys TO clientmgr_reader;
