@@ -1,8 +1,9 @@
 """Ending a client's connection, for which gRPC has no call: it goes by the socket itself."""
 
-import contextlib
 import ipaddress
+import os
 import socket
+import stat
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -16,17 +17,32 @@ def end_connection(peer: str) -> bool:
     if scheme not in {"ipv4", "ipv6"}:
         return False
     wanted = (_plain(host.strip("[]")), int(port))
-    for file in OPEN_FILES.iterdir():
-        # A copy is looked at: the file of this number may be closed, and be another, from one moment to the next.
-        with (
-            contextlib.suppress(OSError),
-            socket.fromfd(int(file.name), socket.AF_INET, socket.SOCK_STREAM) as connection,
-        ):
+    return any(_end_if_it_is(int(file.name), wanted) for file in list(OPEN_FILES.iterdir()))
+
+
+def _end_if_it_is(file: int, wanted: tuple[str, int]) -> bool:
+    """A copy is looked at: the file of this number may be closed, and be another, from one moment to the next."""
+    try:
+        copy = os.dup(file)
+    except OSError:
+        return False
+    try:
+        if not stat.S_ISSOCK(os.fstat(copy).st_mode):
+            return False
+        connection = socket.socket(fileno=copy)
+        try:
             name = connection.getpeername()
-            if isinstance(name, tuple) and (_plain(name[0]), name[1]) == wanted:
-                connection.shutdown(socket.SHUT_RDWR)
-                return True
-    return False
+            if not isinstance(name, tuple) or (_plain(name[0]), name[1]) != wanted:
+                return False
+            connection.shutdown(socket.SHUT_RDWR)
+        finally:
+            connection.detach()
+    except OSError:
+        return False
+    else:
+        return True
+    finally:
+        os.close(copy)
 
 
 def _plain(host: str) -> str:
