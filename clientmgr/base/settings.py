@@ -478,10 +478,12 @@ class Settings(BaseSettings):
         False, description="A proxy in front of the gateway does TLS, and nobody reaches the gateway past it."
     )
     pubsub_gateway_max_bytes: int = Field(
-        40_000_000, ge=10_500_000, description="Bytes of requests that the gateway holds at once, of all clients."
+        40_000_000,
+        ge=10_500_000,
+        description="Bytes of requests, and of answers, that the gateway holds at once, of all clients.",
     )
     pubsub_gateway_max_client_bytes: int = Field(
-        21_000_000, ge=10_500_000, description="Bytes of requests that it holds at once of one client."
+        21_000_000, ge=10_500_000, description="Bytes of requests, and of answers, that it holds at once of one client."
     )
     pubsub_gateway_max_topics: int = Field(1000, ge=0, description="Topics that a caller of the gateway may make.")
     pubsub_gateway_max_subscriptions: int = Field(

@@ -16,6 +16,29 @@ MOST_WAITING_A_CLIENT = 200
 WAIT_S = 30.0
 
 
+class HeldBytes:
+    """How many bytes are held, of each client and in all, and how many may be."""
+
+    def __init__(self, most: int, most_a_client: int) -> None:
+        self.most = most
+        self.most_a_client = most_a_client
+        self.in_all = 0
+        self._by_client: dict[str, int] = {}
+
+    def of(self, client: str) -> int:
+        return self._by_client.get(client, 0)
+
+    def add(self, client: str, size: int) -> None:
+        self.in_all += size
+        self._by_client[client] = self.of(client) + size
+
+    def remove(self, client: str, size: int) -> None:
+        self.in_all -= size
+        self._by_client[client] -= size
+        if not self._by_client[client]:
+            del self._by_client[client]
+
+
 class Place:
     """Bytes that are taken until the call ends."""
 
@@ -35,10 +58,7 @@ class Place:
 
 class Admission:
     def __init__(self, most: int, most_a_client: int) -> None:
-        self._most = most
-        self._most_a_client = most_a_client
-        self._used = 0
-        self._used_by: dict[str, int] = {}
+        self._held = HeldBytes(most, most_a_client)
         self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
         self._waiting_of: dict[str, int] = {}
 
@@ -54,22 +74,17 @@ class Admission:
             self.give_back(client, place.size)
 
     def give_back(self, client: str, size: int) -> None:
-        self._used -= size
-        left = self._used_by[client] - size
-        if left:
-            self._used_by[client] = left
-        else:
-            del self._used_by[client]
+        self._held.remove(client, size)
         if self._waiting:
             self._admit()
 
     def _take(self, client: str, size: int) -> bool:
-        by_client = self._used_by.get(client, 0)
+        held = self._held
+        by_client = held.of(client)
         # One alone always fits, or a request larger than the limit would wait for ever.
-        if (self._used and self._used + size > self._most) or (by_client and by_client + size > self._most_a_client):
+        if (held.in_all and held.in_all + size > held.most) or (by_client and by_client + size > held.most_a_client):
             return False
-        self._used += size
-        self._used_by[client] = by_client + size
+        held.add(client, size)
         return True
 
     async def _wait(self, client: str, size: int) -> None:

@@ -62,6 +62,10 @@ class SubscriptionRow:
     detached: bool = False
     """From its topic, for good."""
 
+    @property
+    def ack_deadline(self) -> timedelta:
+        return timedelta(seconds=self.config["ackDeadlineSeconds"])
+
     def proto(self) -> Proto:
         message = json_format.ParseDict(self.config, Subscription(), ignore_unknown_fields=True)
         message.name = self.name

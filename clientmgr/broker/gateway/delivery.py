@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine
+import time
+from collections.abc import Awaitable, Coroutine, Sequence
 from datetime import timedelta
 from typing import Any
 
 from clientmgr.base.errors import is_transient
 from clientmgr.base.logs import get_logger
+from clientmgr.broker.gateway.answers import Answer, Answers
 from clientmgr.broker.gateway.callers import tenants_of
 from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.dead_letters import DeadLetters
-from clientmgr.broker.gateway.leases import AckId, LeasedMessage, Leases
+from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
 from clientmgr.broker.gateway.protos import Proto, PubsubMessage, ReceivedMessage
 from clientmgr.broker.gateway.refusals import Refusal
+from clientmgr.broker.gateway.rpc import Call
 from clientmgr.broker.pubsub.wire import KEY_ATTRIBUTE
 
 log = get_logger(__name__)
@@ -21,21 +24,32 @@ log = get_logger(__name__)
 # What goes into one response. Google's own responses stay below 10 MB, and clients are built for that.
 MAX_RESPONSE_BYTES = 4_000_000
 MAX_RESPONSE_MESSAGES = 1000
+# The part of a lease that may pass before its message is with the client.
+LATE = 0.1
 
 
 class Delivery:
     """Claims messages so that a client that ends suddenly does not keep them from others."""
 
-    def __init__(self, leases: Leases, dead_letters: DeadLetters) -> None:
+    def __init__(self, leases: Leases, dead_letters: DeadLetters, answers: Answers) -> None:
+        self.answers = answers
         self._leases = leases
         self._dead_letters = dead_letters
         self._tasks: set[asyncio.Task[Any]] = set()
 
     async def take(
-        self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None = None
-    ) -> list[LeasedMessage]:
-        """Claim what is due now. If the caller is cancelled meanwhile, what was claimed is given back."""
-        claiming = asyncio.create_task(self._claim(subscription, wanted, max_bytes, lease_time))
+        self,
+        call: Call,
+        subscription: SubscriptionRow,
+        wanted: int,
+        max_bytes: int,
+        lease_time: timedelta | None = None,
+    ) -> tuple[list[LeasedMessage], Answer] | None:
+        """Claim what is due now, if anything is and there is room for it on the way to the client.
+
+        The answer is the caller's to leave. If it is cancelled meanwhile, what was claimed is given back.
+        """
+        claiming = asyncio.create_task(self._claim_in_turn(call, subscription, wanted, max_bytes, lease_time))
         try:
             return await asyncio.shield(claiming)
         except asyncio.CancelledError:
@@ -44,14 +58,26 @@ class Delivery:
 
     async def give_back(self, subscription: str, held: list[AckId]) -> None:
         """Release leases. If the database does not answer, they end with their deadlines."""
+        await self._unless_gone(subscription, self._leases.release(subscription, held))
+
+    def count_from_now(self, subscription: str, sent: Sequence[AckId], lease_time: timedelta, since: float) -> None:
+        """Give clients their whole time: if a claim and the way to its client took long, the leases begin anew."""
+        seconds = lease_time.total_seconds()
+        if time.monotonic() - since > seconds * LATE:
+            deadlines = [Deadline(ack_id, round(seconds)) for ack_id in sent]
+            self.in_background(
+                self._unless_gone(subscription, self._leases.modify(subscription, deadlines, received_at=since))
+            )
+
+    async def _unless_gone(self, subscription: str, change: Awaitable[object]) -> None:
         try:
-            await self._leases.release(subscription, held)
+            await change
         except Refusal:
             return  # the subscription is gone, and its leases with it
         except Exception as error:
             if not is_transient(error):
                 raise
-            log.warning("leases could not be released; they will expire", subscription=subscription, error=str(error))
+            log.warning("leases could not be changed; they will expire", subscription=subscription, error=str(error))
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> None:
         """Finish `work` even if the call that started it is cancelled."""
@@ -63,6 +89,19 @@ class Delivery:
         """Wait until everything has been given back."""
         while self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _claim_in_turn(
+        self, call: Call, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
+    ) -> tuple[list[LeasedMessage], Answer] | None:
+        client = call.caller.client
+        async with self.answers.claiming:
+            if not self.answers.has_room(client):
+                return None
+            messages = await self._claim(subscription, wanted, max_bytes, lease_time)
+            if not messages:
+                return None
+            # Counted within the turn, so that the next one sees it.
+            return messages, self.answers.add(client, call.peer, sum(len(m.data) for m in messages))
 
     async def _claim(
         self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
@@ -89,10 +128,15 @@ class Delivery:
         passed_over = {message.ack_id for message in foreign}
         return [message for message in messages if message.ack_id not in passed_over]
 
-    async def _give_back(self, subscription: SubscriptionRow, claiming: asyncio.Task[list[LeasedMessage]]) -> None:
+    async def _give_back(
+        self, subscription: SubscriptionRow, claiming: asyncio.Task[tuple[list[LeasedMessage], Answer] | None]
+    ) -> None:
         with contextlib.suppress(Exception):  # a claim that failed has nothing to give back
-            messages = await claiming
-            await self.give_back(subscription.name, [message.ack_id for message in messages])
+            claimed = await claiming
+            if claimed is not None:
+                messages, answer = claimed
+                answer.leave()
+                await self.give_back(subscription.name, [message.ack_id for message in messages])
 
 
 def received_message(subscription: SubscriptionRow, message: LeasedMessage) -> Proto:

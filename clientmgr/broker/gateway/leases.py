@@ -2,12 +2,16 @@
 
 import base64
 import binascii
+import contextlib
+import itertools
 import secrets
 import struct
-from collections.abc import Sequence
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeAlias
 
 from psycopg.rows import tuple_row
 
@@ -61,16 +65,35 @@ class Deadline:
     seconds: int
 
 
-class Leases:
-    """One process's view of all leases. Acknowledgements that come together are committed together."""
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """What one call asks for. What came in time counts, however long the machine takes to write it down."""
 
-    def __init__(self, pool: Pool, wakeups: Wakeups) -> None:
+    ack_ids: Sequence[AckId]
+    received_at: float
+    seconds: Sequence[int] = ()
+
+    def __len__(self) -> int:
+        return len(self.ack_ids)
+
+
+# Which statement is to run for which subscription, and whether it may wait for claims.
+_Work: TypeAlias = tuple[str, str, bool]
+
+
+class Leases:
+    """One process's view of all leases. What is asked for together is committed together.
+
+    Acknowledgements and longer deadlines wait for no claim: they have connections of their own, and the SQL skips rows
+    that somebody else has locked. Only for those it is asked again, and may wait.
+    """
+
+    def __init__(self, pool: Pool, settling_pool: Pool, wakeups: Wakeups) -> None:
         self._pool = pool
+        self._settling_pool = settling_pool
         self._wakeups = wakeups
-        self._acknowledging: Batcher[str, Sequence[AckId], list[bool]] = Batcher(
-            self._acknowledge, len, MAX_ACKS_AT_ONCE
-        )
-        self._modifying: Batcher[str, Sequence[Deadline], list[bool]] = Batcher(self._modify, len, MAX_ACKS_AT_ONCE)
+        self._batcher: Batcher[_Work, _Request, list[bool | None]] = Batcher(self._settle, len, MAX_ACKS_AT_ONCE)
+        self._settling: dict[str, Counter[int]] = {}
 
     async def claim(
         self,
@@ -84,71 +107,116 @@ class Leases:
         """At most `wanted` messages, and no more once they fill `max_bytes`; none when nothing is due."""
         # Random: after a crash of the database a counter might give out a number twice.
         lease = secrets.randbits(62) + 1
-        rows = await self._rows(
-            "claim",
-            subscription.name,
-            wanted=wanted,
-            max_bytes=max_bytes,
-            lease=lease,
-            lease_time=lease_time,
-            attempt_limit=attempt_limit,
-        )
+        parameters = {
+            "wanted": wanted,
+            "max_bytes": max_bytes,
+            "lease": lease,
+            "lease_time": lease_time,
+            "attempt_limit": attempt_limit,
+            "settling": list(self._settling.get(subscription.name, ())),
+        }
+        rows = await self._rows("claim", subscription.name, parameters)
         return [
             LeasedMessage(AckId(subscription.id, offset, lease), attempt, ordering_key, key, data, attributes, at)
             for offset, attempt, ordering_key, key, data, attributes, at in rows
         ]
 
-    async def acknowledge(self, subscription: str, ack_ids: Sequence[AckId]) -> list[bool]:
-        """Which of them are acknowledged, durably, when this returns. False only on exactly-once subscriptions."""
-        return await self._acknowledging.submit(subscription, ack_ids) if ack_ids else []
+    async def acknowledge(
+        self, subscription: str, ack_ids: Sequence[AckId], received_at: float | None = None
+    ) -> list[bool]:
+        """Which of them are acknowledged, durably, when this returns. False only on exactly-once subscriptions.
 
-    async def modify(self, subscription: str, deadlines: Sequence[Deadline]) -> list[bool]:
+        `received_at`: when the client's request came, by `time.monotonic`; None: now.
+        """
+        return await self._submit("acknowledge", subscription, _Request(ack_ids, received_at or time.monotonic()))
+
+    async def modify(
+        self, subscription: str, deadlines: Sequence[Deadline], received_at: float | None = None
+    ) -> list[bool]:
         """Move the deadlines. Returns which of the leases were still held."""
-        return await self._modifying.submit(subscription, deadlines) if deadlines else []
+        at = received_at or time.monotonic()
+        results = [False] * len(deadlines)
+        for query, wanted in (("extend", True), ("give_back", False)):
+            places = [place for place, deadline in enumerate(deadlines) if bool(deadline.seconds) is wanted]
+            ack_ids, seconds = [deadlines[n].ack_id for n in places], [deadlines[n].seconds for n in places]
+            succeeded = await self._submit(query, subscription, _Request(ack_ids, at, seconds))
+            for place, result in zip(places, succeeded, strict=True):
+                results[place] = result
+        return results
 
     async def release(self, subscription: str, held: Sequence[AckId]) -> None:
         """Give back those of `held` that nobody else has by now."""
         if not held:
             return
-        await self._rows("release", subscription, **_columns(held))
+        await self._rows("release", subscription, _columns(held))
         self._wakeups.look_now()
 
     async def still_leased(self, subscription_id: int, held: Sequence[AckId]) -> set[AckId]:
         """Those of `held` whose leases have neither ended nor been settled."""
-        rows = await self._rows("still_leased", "", id=subscription_id, **_columns(held))
+        rows = await self._rows("still_leased", "", {"id": subscription_id, **_columns(held)})
         return {AckId(subscription_id, offset, lease) for offset, lease in rows}
 
     async def finish(self) -> None:
-        await self._acknowledging.finish()
-        await self._modifying.finish()
+        await self._batcher.finish()
 
-    async def _acknowledge(self, subscription: str, batches: Sequence[Sequence[AckId]]) -> list[list[bool]]:
-        ids = [ack_id for batch in batches for ack_id in batch]
-        rows = await self._rows(
-            "acknowledge",
-            subscription,
-            ids=[ack_id.subscription_id for ack_id in ids],
+    async def _submit(self, query: str, subscription: str, request: _Request) -> list[bool]:
+        if not request.ack_ids:
+            return []
+        with self._noted(subscription, request.ack_ids):
+            results = await self._batcher.submit((query, subscription, False), request)
+            in_use = [nth for nth, result in enumerate(results) if result is None]
+            if in_use:
+                again = _Request(
+                    [request.ack_ids[nth] for nth in in_use],
+                    request.received_at,
+                    [request.seconds[nth] for nth in in_use] if request.seconds else (),
+                )
+                for nth, result in zip(
+                    in_use, await self._batcher.submit((query, subscription, True), again), strict=True
+                ):
+                    results[nth] = result
+        return [bool(result) for result in results]
+
+    @contextlib.contextmanager
+    def _noted(self, subscription: str, ack_ids: Sequence[AckId]) -> Iterator[None]:
+        """Meanwhile claims leave these messages where they are: their leases end only because we are slow."""
+        offsets = [ack_id.offset for ack_id in ack_ids]
+        noted = self._settling.setdefault(subscription, Counter())
+        noted.update(offsets)
+        try:
+            yield
+        finally:
+            for offset in offsets:
+                noted[offset] -= 1
+                if noted[offset] <= 0:
+                    del noted[offset]
+            if not noted:
+                self._settling.pop(subscription, None)
+
+    async def _settle(self, work: _Work, requests: Sequence[_Request]) -> list[list[bool | None]]:
+        query, subscription, patient = work
+        ids = [ack_id for request in requests for ack_id in request.ack_ids]
+        now = time.monotonic()
+        parameters = {
+            "ids": [ack_id.subscription_id for ack_id in ids],
             **_columns(ids),
-        )
-        # The next of their ordering keys may be due now.
-        self._wakeups.subscription_has_news(ids[0].subscription_id)
-        return _by_batch({nth for (nth,) in rows}, [len(batch) for batch in batches])
-
-    async def _modify(self, subscription: str, batches: Sequence[Sequence[Deadline]]) -> list[list[bool]]:
-        deadlines = [deadline for batch in batches for deadline in batch]
-        rows = await self._rows(
-            "modify_deadline",
-            subscription,
-            ids=[deadline.ack_id.subscription_id for deadline in deadlines],
-            **_columns([deadline.ack_id for deadline in deadlines]),
-            seconds=[deadline.seconds for deadline in deadlines],
-        )
-        if any(deadline.seconds == 0 for deadline in deadlines):
+            "ages": [now - request.received_at for request in requests for _ in request.ack_ids],
+            "seconds": [seconds for request in requests for seconds in request.seconds],
+            "patient": patient,
+        }
+        waits = patient or query == "give_back"
+        rows = await self._rows(query, subscription, parameters, self._pool if waits else self._settling_pool)
+        if query == "acknowledge":
+            # The next of their ordering keys may be due now.
+            self._wakeups.subscription_has_news(ids[0].subscription_id)
+        elif query == "give_back":
             self._wakeups.look_now()
-        return _by_batch({nth for (nth,) in rows}, [len(batch) for batch in batches])
+        return _by_request({nth: None if in_use else True for nth, in_use in rows}, requests)
 
-    async def _rows(self, query: str, subscription: str, **parameters: Any) -> list[tuple[Any, ...]]:
-        async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
+    async def _rows(
+        self, query: str, subscription: str, parameters: Mapping[str, Any], pool: Pool | None = None
+    ) -> list[tuple[Any, ...]]:
+        async with (pool or self._pool).connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:
             with not_found_when_gone(subscription):
                 await cursor.execute(QUERIES[query], {"name": subscription, **parameters})
             return await cursor.fetchall()
@@ -161,11 +229,7 @@ def _columns(ack_ids: Sequence[AckId]) -> dict[str, list[int]]:
     }
 
 
-def _by_batch(succeeded: set[int], sizes: Sequence[int]) -> list[list[bool]]:
-    """Positions, counted from 1 over all batches, as a list per batch."""
-    results = []
-    at = 1
-    for size in sizes:
-        results.append([nth in succeeded for nth in range(at, at + size)])
-        at += size
-    return results
+def _by_request(results: Mapping[int, bool | None], requests: Sequence[_Request]) -> list[list[bool | None]]:
+    """Positions, counted from 1 over all requests, as a list per request. None: to be asked again."""
+    at = itertools.count(1)
+    return [[results.get(next(at), False) for _ in request.ack_ids] for request in requests]

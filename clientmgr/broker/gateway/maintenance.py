@@ -64,6 +64,7 @@ class Maintenance:
         await self._for_each("subscription_names", self._apply_retention)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
+            await connection.execute(QUERIES["forget_freed_keys"])
             await connection.execute(QUERIES["advance_retention_groups"])
             await connection.execute(SNAPSHOT_QUERIES["forget_expired"])
 

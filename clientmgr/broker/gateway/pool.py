@@ -7,12 +7,14 @@ from psycopg_pool import AsyncConnectionPool
 
 from clientmgr.base.database import Database, Role
 
-POOL_SIZE = 12
+POOL_SIZE = 10
+# For acknowledgements and longer deadlines alone: with leases that run out, nothing may stand in their way.
+SETTLING_POOL_SIZE = 3
 WAIT_S = 10.0
 
 Pool: TypeAlias = AsyncConnectionPool[AsyncConnection[Any]]
 
 
-def gateway_pool(database: Database) -> Pool:
+def gateway_pool(database: Database, size: int = POOL_SIZE) -> Pool:
     """Not yet open. Connections are not probed before use: a call that meets a dead one is retried by its client."""
-    return database.pool_async(Role.WRITER, size=POOL_SIZE, min_size=2, timeout_s=WAIT_S, autocommit=True, probed=False)
+    return database.pool_async(Role.WRITER, size=size, min_size=2, timeout_s=WAIT_S, autocommit=True, probed=False)

@@ -5,6 +5,7 @@ stranger, or let a caller wait, while the body is still the client's. On the wir
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ log = get_logger(__name__)
 # of one that is larger than this gRPC takes nothing.
 MAX_BODY_BYTES = 10_400_000
 BODY_S = 30.0
+# Of a request on a stream, as Google has it for acknowledgements. It waits for no place: a stream is open for weeks.
+MAX_STREAM_REQUEST_BYTES = 524_288
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +37,14 @@ class Call:
 
     context: Any
     caller: Caller
+    peer: str
+    """The client's address. Taken at the start: gRPC crashes when it is asked for that of a call that has ended."""
+    received_at: float
+    """By `time.monotonic`."""
 
 
 UnaryCall = Callable[[Proto, Call], Awaitable[Proto]]
-StreamCall = Callable[[AsyncIterator[Proto], Call], Awaitable[None]]
+StreamCall = Callable[[Call], Awaitable[None]]
 
 # Request and response of each call that we know, by its full name.
 _TYPES: Mapping[str, tuple[Proto, Proto]] = {
@@ -95,11 +102,7 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no type
     def service(self, handler_call_details: Any) -> Any:
         name = handler_call_details.method.lstrip("/")
         if name == STREAMING_PULL:
-            return grpc.stream_stream_rpc_method_handler(
-                self._stream_handler(),
-                request_deserializer=protos.StreamingPullRequest.FromString,
-                response_serializer=protos.StreamingPullResponse.SerializeToString,
-            )
+            return grpc.stream_stream_rpc_method_handler(self._stream_handler())
         call = self.unary.get(name)
         if call is None:
             return grpc.stream_unary_rpc_method_handler(_refusing_handler(name))
@@ -120,21 +123,19 @@ class Calls(grpc.GenericRpcHandler):  # type: ignore[misc]  # grpcio has no type
         return handle
 
     async def _answer(self, context: Any, call: UnaryCall, request_type: Proto) -> Proto:
+        received_at, peer = time.monotonic(), context.peer()
         caller = self.access.caller(context)
         async with self.admission.place(caller.client, MAX_BODY_BYTES) as place:
             body = await _body(context)
             place.shrink(len(body))
-            try:
-                request = request_type.FromString(body)
-            except DecodeError:
-                raise invalid(f"The request is no {request_type.DESCRIPTOR.full_name}.") from None
+            request = _parsed(body, request_type)
             del body
-            return await call(request, Call(context, caller))
+            return await call(request, Call(context, caller, peer, received_at))
 
     def _stream_handler(self) -> Any:
-        async def handle(requests: AsyncIterator[Proto], context: Any) -> None:
+        async def handle(_requests: AsyncIterator[bytes], context: Any) -> None:
             try:
-                await self.streaming_pull(requests, Call(context, self.access.caller(context)))
+                await self.streaming_pull(Call(context, self.access.caller(context), context.peer(), time.monotonic()))
             except Exception as error:  # noqa: BLE001  every error becomes a status
                 status = _status(error, STREAMING_PULL)
             else:
@@ -154,6 +155,23 @@ async def _body(context: Any) -> bytes:
     if body is grpc.aio.EOF:
         raise invalid("The call has no request.")
     return bytes(body)
+
+
+async def next_stream_request(context: Any) -> Proto | None:
+    """The next request of a StreamingPull; None: the client has sent its last one. Large ones are not even parsed."""
+    body = await context.read()
+    if body is grpc.aio.EOF:
+        return None
+    if len(body) > MAX_STREAM_REQUEST_BYTES:
+        raise invalid(f"The request is too large: {len(body)} bytes given, {MAX_STREAM_REQUEST_BYTES} allowed.")
+    return _parsed(body, protos.StreamingPullRequest)
+
+
+def _parsed(body: bytes, request_type: Proto) -> Proto:
+    try:
+        return request_type.FromString(body)
+    except DecodeError:
+        raise invalid(f"The request is no {request_type.DESCRIPTOR.full_name}.") from None
 
 
 def _refusing_handler(name: str) -> Any:

@@ -13,6 +13,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway import protection
 from clientmgr.broker.gateway.admission import Admission
+from clientmgr.broker.gateway.answers import Answers
 from clientmgr.broker.gateway.callers import Access
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
@@ -20,7 +21,7 @@ from clientmgr.broker.gateway.front import LOOPBACK, Front
 from clientmgr.broker.gateway.leases import Leases
 from clientmgr.broker.gateway.maintenance import Maintenance
 from clientmgr.broker.gateway.names import Names
-from clientmgr.broker.gateway.pool import gateway_pool
+from clientmgr.broker.gateway.pool import SETTLING_POOL_SIZE, gateway_pool
 from clientmgr.broker.gateway.publisher_service import PublisherService
 from clientmgr.broker.gateway.publishing import Publishing
 from clientmgr.broker.gateway.rpc import MAX_BODY_BYTES, Calls, UnaryCall
@@ -79,14 +80,16 @@ class Gateway:
         names = Names(settings.pubsub_project)
         self._credentials = protection.server_credentials(settings)
         self._access = Access(None, names) if open_to_all else protection.access(settings, names)
-        self._admission = Admission(settings.pubsub_gateway_max_bytes, settings.pubsub_gateway_max_client_bytes)
+        limits = settings.pubsub_gateway_max_bytes, settings.pubsub_gateway_max_client_bytes
+        self._admission = Admission(*limits)
         self._stop = asyncio.Event()
         self._pool = gateway_pool(database)
+        self._settling_pool = gateway_pool(database, SETTLING_POOL_SIZE)
         self._wakeups = Wakeups(database, self._pool, settings.broker_wait_period_ms / 1000)
         self._subscriptions = Subscriptions(self._pool, names, self._wakeups, settings.pubsub_gateway_max_subscriptions)
         self._dead_letters = DeadLetters(self._pool, names, self._wakeups)
-        self._leases = Leases(self._pool, self._wakeups)
-        self._delivery = Delivery(self._leases, self._dead_letters)
+        self._leases = Leases(self._pool, self._settling_pool, self._wakeups)
+        self._delivery = Delivery(self._leases, self._dead_letters, Answers(*limits))
         self._publishing = Publishing(self._pool, names, self._wakeups, settings.broker_publish_timeout_ms)
         self._snapshots = Snapshots(self._pool, self._subscriptions, settings.pubsub_gateway_max_subscriptions)
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
@@ -115,13 +118,14 @@ class Gateway:
 
     async def __aenter__(self) -> Self:
         await self._pool.open()
+        await self._settling_pool.open()
         self._server = grpc.aio.server(options=_OPTIONS)
         calls = Calls(self._unary_calls(), self._streams.streaming_pull, self._access, self._admission)
         self._server.add_generic_rpc_handlers((calls,))
         try:
             await self._listen()
         except BaseException:
-            await self._pool.close()
+            await self._close_pools()
             raise
         self._background = [
             asyncio.create_task(self._wakeups.run(self._stop)),
@@ -160,6 +164,10 @@ class Gateway:
         await self._leases.finish()
         await self._delivery.finish()
         await asyncio.gather(*self._background, return_exceptions=True)
+        await self._close_pools()
+
+    async def _close_pools(self) -> None:
+        await self._settling_pool.close()
         await self._pool.close()
 
     def _unary_calls(self) -> dict[str, UnaryCall]:

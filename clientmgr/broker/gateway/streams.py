@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 
 import grpc
@@ -14,7 +14,7 @@ from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leas
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Proto, StreamingPullResponse
 from clientmgr.broker.gateway.refusals import Refusal, invalid, not_found
-from clientmgr.broker.gateway.rpc import Call
+from clientmgr.broker.gateway.rpc import Call, next_stream_request
 from clientmgr.broker.gateway.signals import Signal, wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions, ensure_ack_ids_of
 from clientmgr.broker.gateway.wakeups import Wakeups
@@ -23,6 +23,8 @@ REFRESH_S = 1.0
 LOOK_AT_RIGHTS_S = 1.0
 # From this version on, a client considers a stream dead that does not answer its empty requests.
 KEEP_ALIVE_PROTOCOL_VERSION = 1
+# Requests of a stream that are worked on at once. The next ones stay with the client.
+MAX_SETTLING = 8
 FIRST_REQUEST_ONLY = ("subscription", "max_outstanding_messages", "max_outstanding_bytes", "protocol_version")
 
 
@@ -84,9 +86,9 @@ class Streams:
         self.stop = stop
         self._holders: dict[AckId, Outstanding] = {}
 
-    async def streaming_pull(self, requests: AsyncIterator[Proto], call: Call) -> None:
+    async def streaming_pull(self, call: Call) -> None:
         """Serve one stream until either side ends it. Its leases are released at once, however it ends."""
-        first = await anext(requests, None)
+        first = await next_stream_request(call.context)
         if first is None:
             return
         call.caller.ensure_may_settle(check_subscription(first.subscription))
@@ -96,18 +98,18 @@ class Streams:
         outstanding = Outstanding(self._holders, first.max_outstanding_messages, first.max_outstanding_bytes)
         stream = _Stream(self, subscription, outstanding, call, first.stream_ack_deadline_seconds)
         try:
-            await stream.run(first, requests)
+            await stream.run(first)
         finally:
             self.delivery.in_background(self.delivery.give_back(subscription.name, outstanding.close()))
 
-    async def acknowledge(self, subscription: str, ack_ids: Sequence[AckId]) -> list[bool]:
-        results = await self.leases.acknowledge(subscription, ack_ids)
+    async def acknowledge(self, subscription: str, ack_ids: Sequence[AckId], received_at: float) -> list[bool]:
+        results = await self.leases.acknowledge(subscription, ack_ids, received_at)
         for ack_id in ack_ids:
             self._settle(ack_id)
         return results
 
-    async def modify(self, subscription: str, deadlines: Sequence[Deadline]) -> list[bool]:
-        results = await self.leases.modify(subscription, deadlines)
+    async def modify(self, subscription: str, deadlines: Sequence[Deadline], received_at: float) -> list[bool]:
+        results = await self.leases.modify(subscription, deadlines, received_at)
         for deadline in deadlines:
             if deadline.seconds == 0:
                 self._settle(deadline.ack_id)
@@ -129,17 +131,18 @@ class _Stream:
         self._subscription = subscription
         self._opened_on = subscription.id
         self._outstanding = outstanding
-        self._context = call.context
+        self._call = call
         self._caller = call.caller
         self._lease_time = timedelta(seconds=deadline_s)
         self._refreshed_at = time.monotonic()
         self._client_done = asyncio.Event()
         self._writing = asyncio.Lock()
+        self._settling = asyncio.Semaphore(MAX_SETTLING)
 
-    async def run(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
+    async def run(self, first: Proto) -> None:
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._read(first, requests))
+                tasks.create_task(self._read(first, tasks))
                 sending = tasks.create_task(self._send())
                 watching = tasks.create_task(self._watch_rights())
                 await sending
@@ -155,21 +158,29 @@ class _Stream:
             await asyncio.sleep(LOOK_AT_RIGHTS_S)
             self._caller.ensure_may_read(self._subscription)
 
-    async def _read(self, first: Proto, requests: AsyncIterator[Proto]) -> None:
-        await self._apply(first)
-        async for request in requests:
+    async def _read(self, first: Proto, tasks: asyncio.TaskGroup) -> None:
+        wants_answers = first.protocol_version >= KEEP_ALIVE_PROTOCOL_VERSION
+        request: Proto | None = first
+        while request is not None:
+            received_at = time.monotonic()
+            # Side by side: none waits because one before it asks for a message that is just being claimed.
+            await self._settling.acquire()
+            settling = tasks.create_task(self._settle(request, received_at))
+            settling.add_done_callback(lambda _task: self._settling.release())
+            is_empty = not request.ack_ids and not request.modify_deadline_ack_ids
+            if is_empty and wants_answers and request is not first:
+                await self._write(self._response())
+            request = await next_stream_request(self._call.context)
+            if request is None:
+                break
             if any(getattr(request, field) for field in FIRST_REQUEST_ONLY):
                 raise invalid(f"Only a stream's first request may set these: {', '.join(FIRST_REQUEST_ONLY)}.")
             if request.stream_ack_deadline_seconds:
                 check_ack_deadline("stream_ack_deadline_seconds", request.stream_ack_deadline_seconds)
                 self._lease_time = timedelta(seconds=request.stream_ack_deadline_seconds)
-            await self._apply(request)
-            is_empty = not request.ack_ids and not request.modify_deadline_ack_ids
-            if is_empty and first.protocol_version >= KEEP_ALIVE_PROTOCOL_VERSION:
-                await self._write(self._response())
         self._client_done.set()
 
-    async def _apply(self, request: Proto) -> None:
+    async def _settle(self, request: Proto, received_at: float) -> None:
         if len(request.modify_deadline_ack_ids) != len(request.modify_deadline_seconds):
             raise invalid("There must be as many modify_deadline_seconds as modify_deadline_ack_ids.")
         name = self._subscription.name
@@ -180,8 +191,8 @@ class _Stream:
             for text, seconds in zip(request.modify_deadline_ack_ids, request.modify_deadline_seconds, strict=True)
         ]
         ensure_ack_ids_of(self._opened_on, (*acks, *(deadline.ack_id for deadline in deadlines)))
-        acknowledged = await self._streams.acknowledge(name, acks)
-        modified = await self._streams.modify(name, deadlines)
+        acknowledged = await self._streams.acknowledge(name, acks, received_at)
+        modified = await self._streams.modify(name, deadlines, received_at)
         if self._subscription.exactly_once and (acks or deadlines):
             response = self._response()
             for text, succeeded in zip(request.ack_ids, acknowledged, strict=True):
@@ -193,8 +204,11 @@ class _Stream:
             await self._write(response)
 
     async def _write(self, response: Proto) -> None:
+        await self._write_bytes(response.SerializeToString())
+
+    async def _write_bytes(self, response: bytes) -> None:
         async with self._writing:
-            await self._context.write(response)
+            await self._call.context.write(response)
 
     async def _send(self) -> None:
         streams, outstanding = self._streams, self._outstanding
@@ -203,24 +217,38 @@ class _Stream:
             if streams.stop.is_set():
                 raise Refusal(grpc.StatusCode.UNAVAILABLE, "The gateway is stopping; please open the stream again.")
             # Taken before we look, so that whatever comes after the look wakes us.
-            news, room = signal.event, outstanding.room.event
+            news, room, room_on_the_way = signal.event, outstanding.room.event, streams.delivery.answers.room.event
             await self._refresh()
             if outstanding.free_messages > 0 and outstanding.free_bytes > 0:
                 self._caller.ensure_may_read(self._subscription)
-                messages = await streams.delivery.take(
-                    self._subscription, outstanding.free_messages, outstanding.free_bytes, self._lease_time
-                )
-                if messages:
-                    # Noted first: if the client is gone by now, they are released with the rest.
-                    outstanding.add(messages)
-                    response = self._response()
-                    response.received_messages.extend(received_message(self._subscription, m) for m in messages)
-                    await self._write(response)
+                if await self._send_messages():
                     continue
                 streams.wakeups.look_now()
-                await wait_any(None, news, streams.stop, self._client_done)
+                await wait_any(None, news, room_on_the_way, streams.stop, self._client_done)
             else:
                 await wait_any(REFRESH_S, room, streams.stop, self._client_done)
+
+    async def _send_messages(self) -> bool:
+        """Those that are due now. False: there are none, or there is no room for them on the way."""
+        outstanding, since = self._outstanding, time.monotonic()
+        claimed = await self._streams.delivery.take(
+            self._call, self._subscription, outstanding.free_messages, outstanding.free_bytes, self._lease_time
+        )
+        if claimed is None:
+            return False
+        messages, answer = claimed
+        with answer:
+            # Noted first: if the client is gone by now, they are released with the rest.
+            outstanding.add(messages)
+            response = self._response()
+            response.received_messages.extend(received_message(self._subscription, m) for m in messages)
+            body = response.SerializeToString()
+            sent = [message.ack_id for message in messages]
+            # The client may take its time to read: one copy is enough to wait with.
+            del claimed, messages, response
+            await self._write_bytes(body)
+        self._streams.delivery.count_from_now(self._subscription.name, sent, self._lease_time, since)
+        return True
 
     async def _refresh(self) -> None:
         """Once in a while, see whether the subscription was changed and whether others have settled our messages."""

@@ -1,13 +1,13 @@
 """The Subscriber service's calls about messages: Pull, Acknowledge, ModifyAckDeadline. Streams have their own file."""
 
 import asyncio
+import time
 from collections.abc import Sequence
 
 import grpc
 
-from clientmgr.broker.gateway.configuration import SubscriptionRow
 from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, Delivery, received_message
-from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage
+from clientmgr.broker.gateway.leases import AckId, Deadline
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Empty, Proto, PullResponse
 from clientmgr.broker.gateway.refusals import Refusal, invalid
@@ -55,11 +55,18 @@ class MessageCalls:
             news = signal.event
             # Each time anew: its rights may have been taken away while it waited.
             call.caller.ensure_may_read(subscription)
-            messages = await self._delivery.take(subscription, request.max_messages, MAX_RESPONSE_BYTES)
-            if messages or clock() >= give_up_at or self._stop.is_set():
-                return self._response(subscription, messages)
+            room, since = self._delivery.answers.room.event, time.monotonic()
+            claimed = await self._delivery.take(call, subscription, request.max_messages, MAX_RESPONSE_BYTES)
+            if claimed is not None:
+                messages, answer = claimed
+                answer.leave_with(call.context)
+                sent = [message.ack_id for message in messages]
+                self._delivery.count_from_now(subscription.name, sent, subscription.ack_deadline, since)
+                return PullResponse(received_messages=[received_message(subscription, m) for m in messages])
+            if clock() >= give_up_at or self._stop.is_set():
+                return PullResponse()
             self._wakeups.look_now()
-            await wait_any(give_up_at - clock(), news, self._stop)
+            await wait_any(give_up_at - clock(), news, room, self._stop)
             # It may have been changed, detached or made anew while nothing came.
             subscription = await self._subscriptions.find_attached(request.subscription)
 
@@ -69,7 +76,7 @@ class MessageCalls:
         if not ack_ids:
             raise invalid("No ack ids specified.")
         await self._subscriptions.ensure_own(name, ack_ids)
-        _raise_failures(request.ack_ids, await self._streams.acknowledge(name, ack_ids))
+        _raise_failures(request.ack_ids, await self._streams.acknowledge(name, ack_ids, call.received_at))
         return Empty()
 
     async def modify_ack_deadline(self, request: Proto, call: Call) -> Proto:
@@ -79,7 +86,7 @@ class MessageCalls:
         if not deadlines:
             raise invalid("No ack ids specified.")
         await self._subscriptions.ensure_own(name, [deadline.ack_id for deadline in deadlines])
-        results = await self._streams.modify(name, deadlines)
+        results = await self._streams.modify(name, deadlines, call.received_at)
         if not all(results) and (await self._subscriptions.find(name)).exactly_once:
             _raise_failures(request.ack_ids, results)
         return Empty()
@@ -91,9 +98,6 @@ class MessageCalls:
             # Where nothing is exactly once, any acknowledgement of a message counts.
             call.caller.ensure_may_read(await self._subscriptions.find(name))
         return name
-
-    def _response(self, subscription: SubscriptionRow, messages: Sequence[LeasedMessage]) -> Proto:
-        return PullResponse(received_messages=[received_message(subscription, message) for message in messages])
 
 
 def _raise_failures(ack_ids: Sequence[str], results: Sequence[bool]) -> None:

@@ -4,17 +4,23 @@
 SELECT c_offset, attempt, host_id, user_id, payload, attributes, published_at
 FROM clientmgr.gateway_claim(
     %(name)s, %(wanted)s::integer, %(max_bytes)s::bigint, %(lease)s::bigint, %(lease_time)s::interval,
-    %(attempt_limit)s::integer
+    %(attempt_limit)s::integer, %(settling)s::bigint[]
 );
 
 -- name: acknowledge
-SELECT nth FROM clientmgr.gateway_acknowledge(
-    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[]
+SELECT nth, in_use FROM clientmgr.gateway_acknowledge(
+    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[], %(ages)s::float8[], %(patient)s
 );
 
--- name: modify_deadline
-SELECT nth FROM clientmgr.gateway_modify_deadline(
-    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[], %(seconds)s::integer[]
+-- name: extend
+SELECT nth, in_use FROM clientmgr.gateway_extend(
+    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[], %(ages)s::float8[],
+    %(seconds)s::integer[], %(patient)s
+);
+
+-- name: give_back
+SELECT nth, in_use FROM clientmgr.gateway_give_back(
+    %(name)s, %(ids)s::bigint[], %(offsets)s::bigint[], %(leases)s::bigint[], %(ages)s::float8[]
 );
 
 -- name: release
@@ -43,7 +49,7 @@ FROM (
     SELECT g.c_offset, g.attempt, g.ordering_key FROM clientmgr.gateway_deliveries AS g
     WHERE g.subscription_id = %(id)s AND g.available_at <= clock_timestamp() AND g.available_at < 'infinity'
         AND g.attempt >= %(attempt_limit)s
-    OFFSET 0
+    FOR UPDATE SKIP LOCKED -- one that is being acknowledged at this moment is no dead letter
 ) AS d
 CROSS JOIN LATERAL (
     SELECT o.* FROM clientmgr.outbox_message_t AS o

@@ -4,7 +4,8 @@
 -- Which of the subscriptions that somebody reads have something due, and when the next becomes so. One read for all:
 -- an idle reader must not write.
 SELECT wanted.id, s.id IS NULL OR s.detached AS gone,
-    coalesce(c.next_offset < least(l.next_offset, s.end_offset), false) AS has_new,
+    coalesce(c.next_offset < least(l.next_offset, s.end_offset), false)
+        OR EXISTS (SELECT FROM clientmgr.gateway_freed_keys AS f WHERE f.subscription_id = s.id) AS has_new,
     extract(epoch FROM (next.available_at - clock_timestamp()))::float8 AS due_in_s
 FROM unnest(%(ids)s::bigint[]) AS wanted (id)
 LEFT JOIN clientmgr.gateway_subscriptions AS s ON s.id = wanted.id
@@ -34,6 +35,11 @@ SELECT clientmgr.gateway_tidy(%(name)s);
 -- name: forget_acknowledged
 -- Longer than any client repeats an acknowledgement.
 DELETE FROM clientmgr.gateway_acknowledged WHERE acknowledged_at < now() - interval '15 minutes';
+
+-- name: forget_freed_keys
+-- Of subscriptions that were deleted while one of their messages was acknowledged.
+DELETE FROM clientmgr.gateway_freed_keys AS f
+WHERE NOT EXISTS (SELECT FROM clientmgr.gateway_subscriptions AS s WHERE s.id = f.subscription_id);
 
 -- name: advance_retention_groups
 UPDATE clientmgr.consumer_offsets AS o SET next_offset = t.floor, updated_at = now()

@@ -59,6 +59,8 @@ WITH deliveries AS (
     DELETE FROM clientmgr.gateway_deliveries WHERE subscription_id = %(id)s
 ), acknowledged AS (
     DELETE FROM clientmgr.gateway_acknowledged WHERE subscription_id = %(id)s
+), freed_keys AS (
+    DELETE FROM clientmgr.gateway_freed_keys WHERE subscription_id = %(id)s
 ), progress AS (
     DELETE FROM clientmgr.consumer_offsets WHERE group_id = %(name)s
 )
