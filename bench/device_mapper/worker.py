@@ -7,6 +7,7 @@ import sys
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
@@ -17,6 +18,7 @@ from bench.device_mapper.tasks import Report, Task
 from bench.device_mapper.workload import (
     APPLICATION,
     FIRST_TENANT,
+    NOBODY,
     TOPICS,
     TX_TOPICS,
     Scenario,
@@ -37,6 +39,8 @@ from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contracts.sending import SendingMessage, decode_message
 from clientmgr.contracts.topics import NOT_SENT
 from clientmgr.devices.contact_devices import DevicesByContact
+from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
+from clientmgr.devices.legacy.items import device_of
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository, find_query
 from clientmgr.sending.fetch import Strategy
@@ -193,6 +197,7 @@ async def prepare_assembly(task: Task) -> Work:
 async def prepare_dynamodb_queries(task: Task) -> Work:
     """The limit of a strategy that asks DynamoDB: the same queries by the same client, and nothing else."""
     manager = DeviceManager(settings_of(task))
+    await manager.find_by_contact_key(CustomerId(FIRST_TENANT), APPLICATION, NOBODY)  # it finds out where to ask
 
     async def work() -> int:
         found = 0
@@ -201,6 +206,36 @@ async def prepare_dynamodb_queries(task: Task) -> Work:
             found += sum(map(len, devices.values()))
         manager.close()
         return found
+
+    return work
+
+
+async def prepare_boto3_queries(task: Task) -> Work:
+    """The same queries by boto3 in as many threads, each answer made into devices: what our own client replaced."""
+    settings = settings_of(task)
+    concurrency = settings.dynamodb_concurrency
+    client = DynamoDbAccess.from_settings(settings, attempts=1, connections=concurrency).client()
+    prefix = f"{APPLICATION}#"
+
+    def devices(tenant: CustomerId, contact: int) -> int:
+        page = client.query(
+            TableName=settings.dynamodb_devices_table,
+            KeyConditionExpression="contactKey = :contact AND begins_with(deviceKey, :application)",
+            ExpressionAttributeValues={":contact": {"S": f"{tenant}#{contact}"}, ":application": {"S": prefix}},
+        )
+        return len([device_of(contact, prefix, item) for item in page["Items"]])
+
+    def all_devices() -> int:
+        with ThreadPoolExecutor(concurrency) as threads:
+            asked = [
+                threads.submit(devices, tenant, contact)
+                for tenant, contacts in scenario_of(task).contacts_of().items()
+                for contact in range(1, contacts + 1)
+            ]
+            return sum(one.result() for one in asked)
+
+    async def work() -> int:
+        return await asyncio.to_thread(all_devices)
 
     return work
 
@@ -261,6 +296,7 @@ KINDS: dict[str, Callable[[Task], Awaitable[Work]]] = {
     "reads-and-appends": prepare_reads_and_appends,
     "assembly": prepare_assembly,
     "dynamodb-queries": prepare_dynamodb_queries,
+    "boto3-queries": prepare_boto3_queries,
     "tx-mapper": prepare_tx_mapper,
 }
 

@@ -5,6 +5,7 @@ Values come from the environment, then from `.env` in the working directory, the
 
 import functools
 import json
+import os
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -310,7 +311,7 @@ class Settings(BaseSettings):
     sync_validation: Literal["auto", "on", "off"] = Field(
         "auto",
         description="Compare devices with DynamoDB when the dashboard's numbers are collected, which scans its table. "
-        "auto: where DYNAMODB_ENDPOINT is set.",
+        "auto: where DYNAMODB_ENDPOINT is set. Never with LEGACY_STORE=none.",
     )
     migration_check_hours: float = Field(
         48.0,
@@ -405,7 +406,12 @@ class Settings(BaseSettings):
     device_mapper_postgres_messages: int = Field(
         10, ge=1, le=1000, description="DEVICE_MAPPER_MESSAGES where PostgreSQL alone is read."
     )
-    dynamodb_endpoint: str = Field("", description="URL of DynamoDB. Empty: AWS's, for the environment's region.")
+    legacy_store: Literal["auto", "none", "dynamodb"] = Field(
+        "auto",
+        description="Where devices were before. none: PostgreSQL alone is read, whatever flippers say, and nothing "
+        "asks AWS. auto: dynamodb where DYNAMODB_ENDPOINT, AWS_REGION or AWS_DEFAULT_REGION is set, else none.",
+    )
+    dynamodb_endpoint: OriginUrl = Field("", description="URL of DynamoDB. Empty: AWS's, for the environment's region.")
     dynamodb_devices_table: str = Field("client-manager-devices", description="The legacy store's table of devices.")
     dynamodb_concurrency: int = Field(32, ge=1, le=1000, description="Queries that a process sends DynamoDB at once.")
     dynamodb_timeout_ms: int = Field(5000, ge=1, description="How long DynamoDB may take to answer a query.")
@@ -728,20 +734,42 @@ class Settings(BaseSettings):
         "", description="Where browsers see the Dagster UI, where that is not DAGSTER_HOST:DAGSTER_PORT."
     )
 
+    @property
+    def has_legacy_store(self) -> bool:
+        """Whether there is a DynamoDB to read at all. Everything that would ask it goes by this."""
+        if self.legacy_store == "auto":
+            return bool(self.dynamodb_endpoint or aws_region())
+        return self.legacy_store == "dynamodb"
+
+    @property
+    def mapper_reads_legacy_store(self) -> bool:
+        """Whether the device mapper may read it, for customers whose flippers say so."""
+        return self.has_legacy_store and self.client_fetcher_fallback_enabled
+
     def effective(self) -> list[tuple[str, str, str]]:
         """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
         rows = []
         for name, field in type(self).model_fields.items():
-            rows.append((name.upper(), display_value(getattr(self, name)), field.description or ""))
+            rows.append((name.upper(), display_value(self._decided(name)), field.description or ""))
         return rows
 
     def environment(self) -> dict[str, str]:
         """These settings as environment variables, secrets included: what a child process of ours is started with."""
         values = {}
         for name in type(self).model_fields:
-            value = getattr(self, name)
-            values[name.upper()] = _as_environment_value(value)
+            values[name.upper()] = _as_environment_value(self._decided(name))
         return values
+
+    def _decided(self, name: str) -> Any:
+        """A setting's value. Of one that goes by the environment, what it comes to: a child may not see all of that."""
+        if name == "legacy_store":
+            return "dynamodb" if self.has_legacy_store else "none"
+        return getattr(self, name)
+
+
+def aws_region() -> str:
+    """The region that the environment names. boto3 knows only the second name, AWS's other libraries the first too."""
+    return os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or ""
 
 
 def _as_environment_value(value: Any) -> str:

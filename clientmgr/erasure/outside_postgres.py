@@ -147,10 +147,6 @@ def _lines(file: Path) -> Iterator[str]:
             yield line.decode(errors="replace")
 
 
-def legacy_is_configured(settings: Settings) -> bool:
-    return bool(settings.dynamodb_endpoint or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION"))
-
-
 def legacy_devices(settings: Settings, subject: Subject) -> Iterator[dict[str, Any]]:
     """The contact's devices in DynamoDB, as they stand there."""
     client = DynamoDbAccess.from_settings(settings, attempts=3).client()

@@ -21,7 +21,6 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.erasure import stored_rows, tables
 from clientmgr.erasure.outside_postgres import (
     legacy_devices,
-    legacy_is_configured,
     look_into_files,
     look_into_redis,
 )
@@ -221,7 +220,9 @@ def _files(settings: Settings, subject: Subject, tick: Tick) -> Place:
 
 def _legacy(settings: Settings, subject: Subject) -> Place:
     name = "DynamoDB"
-    if subject.contact_id is None or not legacy_is_configured(settings):
+    if not settings.has_legacy_store:
+        return Place(name, "looked at", 0, "devices", note="There is no legacy store (LEGACY_STORE).")
+    if subject.contact_id is None:
         return Place(
             name, "not ours, not looked at", note="The store that devices come from. It is read, never written."
         )

@@ -24,7 +24,7 @@ from clientmgr.contracts.device_fields import FIELDS
 from clientmgr.devices.legacy.items import plain
 from clientmgr.erasure import stored_rows
 from clientmgr.erasure import subject as subjects
-from clientmgr.erasure.outside_postgres import legacy_devices, legacy_is_configured
+from clientmgr.erasure.outside_postgres import legacy_devices
 from clientmgr.erasure.places import DAGSTER, Stores, Watch, snapshot, unwatched
 from clientmgr.erasure.recognition import contacts_in
 from clientmgr.erasure.subject import Subject
@@ -152,17 +152,15 @@ def _legacy(connection: Connection[Any], stores: Stores, subject: Subject, *, re
     """Devices that are still read from DynamoDB, where the customer's are."""
     settings = list_settings(connection, subject.customer_id)
     flippers = Flippers((one.name, one.customer_id, one.enabled) for one in settings)
-    enabled = stores.settings.client_fetcher_fallback_enabled
-    if choose_strategy(flippers, subject.customer_id, fallback_enabled=enabled) is Strategy.POSTGRES:
+    if choose_strategy(flippers, subject.customer_id, stores.settings) is Strategy.POSTGRES:
         return
-    if legacy_is_configured(stores.settings):
-        try:
-            items = list(legacy_devices(stores.settings, subject))
-        except Exception as error:  # boto3 raises what it likes
-            raise TransientError(f"DynamoDB, where this customer's devices are, did not answer: {error}") from error
-        for item in items:
-            device = {name: plain(value) for name, value in item.items()}
-            yield device if reveal else masked(device)
+    try:
+        items = list(legacy_devices(stores.settings, subject))
+    except Exception as error:  # boto3 raises what it likes
+        raise TransientError(f"DynamoDB, where this customer's devices are, did not answer: {error}") from error
+    for item in items:
+        device = {name: plain(value) for name, value in item.items()}
+        yield device if reveal else masked(device)
 
 
 def _record(stores: Stores, subject: Subject, actor: str, outcome: str, count: int | None, *, reveal: bool) -> None:

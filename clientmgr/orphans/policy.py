@@ -35,7 +35,7 @@ class OrphanPolicy:
     excluded: frozenset[CustomerId] = frozenset()
     dry_run: bool = False
     fallback_enabled: bool = True
-    """Whether the device mapper may read the legacy store at all: CLIENT_FETCHER_FALLBACK_ENABLED."""
+    """Whether the device mapper may read the legacy store at all, see `from_settings`."""
     batch_size: int = 5000
     attempts: int = 3
     retry_pause_s: float = 1.0
@@ -48,7 +48,8 @@ class OrphanPolicy:
             guard_minimum=settings.orphan_guard_minimum,
             excluded=parse_customers(settings.orphan_excluded_customers),
             dry_run=settings.orphan_dry_run,
-            fallback_enabled=settings.client_fetcher_fallback_enabled,
+            # An absent setting is not enough to delete by: another process may know the region of a legacy store.
+            fallback_enabled=settings.client_fetcher_fallback_enabled and settings.legacy_store != "none",
             batch_size=settings.orphan_batch_size,
             attempts=settings.orphan_attempts,
         )

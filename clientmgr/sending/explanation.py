@@ -68,7 +68,7 @@ async def explain(
     finally:
         await tenants.close()
     flippers = await FlipperCache(0).current(connection)
-    strategy = choose_strategy(flippers, customer_id, fallback_enabled=settings.client_fetcher_fallback_enabled)
+    strategy = choose_strategy(flippers, customer_id, settings)
     manager = DeviceManager(settings)
     try:
         fetched = await DeviceFetcher(manager, KeyedHashes.from_settings(settings)).fetch(

@@ -11,6 +11,7 @@ from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.keyed_hashes import KeyedHashes
+from clientmgr.base.settings import Settings
 from clientmgr.devices.contact_devices import DevicesByContact
 from clientmgr.devices.legacy.manager import DeviceManager
 from clientmgr.devices.repository import DeviceRepository
@@ -27,8 +28,8 @@ class Strategy(enum.StrEnum):
     """PostgreSQL alone."""
 
 
-def choose_strategy(flippers: Flippers, customer_id: CustomerId, *, fallback_enabled: bool) -> Strategy:
-    if not flippers.legacy_store_is_read(customer_id, fallback_enabled=fallback_enabled):
+def choose_strategy(flippers: Flippers, customer_id: CustomerId, settings: Settings) -> Strategy:
+    if not flippers.legacy_store_is_read(customer_id, fallback_enabled=settings.mapper_reads_legacy_store):
         return Strategy.POSTGRES
     if flippers.is_on(Flipper.USE_POSTGRES_DEVICE_MAPPER, customer_id):
         return Strategy.POSTGRES_THEN_DYNAMODB

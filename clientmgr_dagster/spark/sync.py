@@ -32,7 +32,9 @@ _SAMPLE = "customer_id bigint, device_key string, sample_hash string, contact_id
 
 def is_wanted(settings: Settings) -> bool:
     """Whether there is a DynamoDB to compare with."""
-    return settings.sync_validation == "on" or (settings.sync_validation == "auto" and bool(settings.dynamodb_endpoint))
+    asked_for = settings.sync_validation == "on"
+    is_ours = settings.sync_validation == "auto" and bool(settings.dynamodb_endpoint)
+    return settings.has_legacy_store and (asked_for or is_ours)
 
 
 def sync_results(

@@ -25,6 +25,7 @@ from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.contracts.sending import Recipient, SendingMessage, decode_message
 from clientmgr.contracts.topics import DEVICE_MAPPER_ERRORS, NOT_SENT, DeviceMapperTopics, SendingType
 from clientmgr.devices.legacy.manager import DeviceManager
+from clientmgr.devices.legacy.start_check import check_legacy_store
 from clientmgr.legacy_migration.fallback_answers import FallbackAnswers
 from clientmgr.sending import metrics
 from clientmgr.sending.configuration import completed, needs_configuration
@@ -125,9 +126,7 @@ class DeviceMapper:
             except InvalidMessageError as error:
                 outcomes[position] = give_up(batch, batch.messages[position], error)
                 continue
-            strategy = choose_strategy(
-                flippers, customer_id, fallback_enabled=self._settings.client_fetcher_fallback_enabled
-            )
+            strategy = choose_strategy(flippers, customer_id, self._settings)
             job = Job(position, mapper, strategy, distinct(message.recipients))
             work.append(Work(position, customer_id, job))
             await give_way()
@@ -245,7 +244,10 @@ def give_up(batch: Batch, message: ReceivedMessage, error: Exception) -> Outcome
 def daemon(topics: DeviceMapperTopics) -> Daemon:
     """The mapper of one type of traffic and one delivery group."""
     return Daemon.of(
-        device_mapper_process(topics), lambda services: DeviceMapper(services, topics), options=consumer_options
+        device_mapper_process(topics),
+        lambda services: DeviceMapper(services, topics),
+        options=consumer_options,
+        check=check_legacy_store,
     )
 
 
@@ -255,7 +257,7 @@ def run(settings: Settings, *, sending_type: SendingType, delivery_group: str, b
 
 def consumer_options(settings: Settings) -> ConsumerOptions:
     """PostgreSQL alone answers sooner than both stores do: then more is taken in hand at once."""
-    both_stores = settings.client_fetcher_fallback_enabled
+    both_stores = settings.mapper_reads_legacy_store
     return ConsumerOptions(
         batch_size=settings.device_mapper_messages if both_stores else settings.device_mapper_postgres_messages,
         concurrency=settings.device_mapper_batches if both_stores else settings.device_mapper_postgres_batches,

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
 from clientmgr.base.async_main import run_until_stopped
@@ -61,6 +61,8 @@ class Daemon:
     name: str
     sources: Callable[[Services], Sequence[Source]]
     publishes_to: tuple[str, ...] = ()
+    check: Callable[[Settings], Awaitable[None]] | None = None
+    """Raises at the start where something besides the broker is set up wrongly."""
 
     @classmethod
     def of(
@@ -68,6 +70,7 @@ class Daemon:
         process: Process,
         handler: Callable[[Services], Handler],
         options: Callable[[Settings], ConsumerOptions],
+        check: Callable[[Settings], Awaitable[None]] | None = None,
     ) -> "Daemon":
         """The daemon that the registry (clientmgr/contracts/daemons.py) describes, with a handler for each topic."""
 
@@ -76,7 +79,7 @@ class Daemon:
                 Source(read.topic, handler(services), options(services.settings), read.name) for read in process.reads
             ]
 
-        return cls(process.name, sources, process.publishes)
+        return cls(process.name, sources, process.publishes, check)
 
     def run(self, settings: Settings, *, burst: bool = False) -> int:
         """Run it as a process of its own. SIGTERM and Ctrl-C drain it; the second one ends it at once."""
@@ -101,6 +104,8 @@ async def consume_on(
     services = Services(settings, Database.from_settings(settings), tenants)
     expect_published(daemon.publishes_to)
     try:
+        if daemon.check is not None:
+            await daemon.check(settings)
         with services.closing:
             sources = daemon.sources(services)
             await _prepare(broker, daemon, sources, stop, patient=not burst)

@@ -49,9 +49,12 @@ class DynamoDb:
                 stderr=log,
             )
         eventually(self._answers, f"moto answers ({self._log_file})")
-        keys = ("contactKey", "HASH"), ("deviceKey", "RANGE")
+        self.create_table(TABLE, "contactKey", "deviceKey")
+
+    def create_table(self, name: str, partition_key: str, sort_key: str) -> None:
+        keys = (partition_key, "HASH"), (sort_key, "RANGE")
         self._client().create_table(
-            TableName=TABLE,
+            TableName=name,
             KeySchema=[{"AttributeName": name, "KeyType": kind} for name, kind in keys],
             AttributeDefinitions=[{"AttributeName": name, "AttributeType": "S"} for name, _ in keys],
             BillingMode="PAY_PER_REQUEST",

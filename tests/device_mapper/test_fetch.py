@@ -57,12 +57,14 @@ COMBINATIONS = [
 ]
 
 
+@pytest.mark.parametrize("store", ["dynamodb", "none"])
 @pytest.mark.parametrize("choice", COMBINATIONS, ids=str)
-def test_flippers_and_setting_choose_the_strategy(choice: dict[str, bool]) -> None:
+def test_flippers_and_settings_choose_the_strategy(choice: dict[str, bool], store: str) -> None:
     rows = [(USE_POSTGRES, 7, choice["use_postgres"]), (NO_FALLBACK, 7, choice["no_fallback"])]
     flippers = Flippers([*rows, (USE_POSTGRES, 8, not choice["use_postgres"])])
-    chosen = choose_strategy(flippers, CustomerId(7), fallback_enabled=choice["fallback_enabled"])
-    assert chosen is expected(**choice)
+    settings = load_settings(legacy_store=store, client_fetcher_fallback_enabled=choice["fallback_enabled"])
+    chosen = choose_strategy(flippers, CustomerId(7), settings)
+    assert chosen is (Strategy.POSTGRES if store == "none" else expected(**choice))
 
 
 def fill(rig: Rig, dynamodb: DynamoDb, customer: int = 7) -> None:

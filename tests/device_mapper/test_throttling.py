@@ -53,7 +53,8 @@ async def test_a_message_with_more_contacts_than_a_table_answers_at_once_gets_th
     assert (done.done, done.retried) == (1, 0)
     assert told(rig, "large") == list(contacts)
     assert [one.event["clientId"] for one in rig.topic(TX.outputs["apple"])] == ["c150"]
-    assert server.requests > server.passed_on == len(contacts)
+    at_the_start = 1
+    assert server.requests > server.passed_on == len(contacts) + at_the_start
 
 
 @ON_THE_LOG

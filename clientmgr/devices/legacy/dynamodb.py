@@ -1,15 +1,45 @@
-"""Makes clients of DynamoDB, the legacy store, for queries and for scans. No credentials are kept here.
+"""Where DynamoDB, the legacy store, is: found out by AWS's own library, also for our own client of its queries.
 
-AWS's client finds its credentials where it is made. So an access can be passed to another process without a secret.
+AWS's library finds its credentials where it is asked. So an access can be passed to another process without a secret.
 """
 
+import ssl
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote, urlsplit
 
-from clientmgr.base.settings import Settings
+from clientmgr.base.settings import Settings, aws_region
+from clientmgr.devices.legacy.connections import Address
 
 REGION_OF_A_STAND_IN = "us-east-1"
 """The client needs a region, but a stand-in accepts any."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """All that a request of our own needs."""
+
+    url: str
+    region: str
+    credentials: Any
+    """botocore's, which refresh themselves."""
+    tls: ssl.SSLContext | None
+    is_behind_proxy: bool
+
+    @property
+    def address(self) -> Address:
+        parts = urlsplit(self.url)
+        return Address(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80), self.tls)
+
+    @property
+    def host_header(self) -> str:
+        parts = urlsplit(self.url)
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else str(parts.hostname)
+        return host if parts.port in (None, {"http": 80, "https": 443}[parts.scheme]) else f"{host}:{parts.port}"
+
+    @property
+    def path(self) -> str:
+        return quote(urlsplit(self.url).path or "/", safe="/-_.~%")
 
 
 @dataclass(frozen=True)
@@ -29,16 +59,41 @@ class DynamoDbAccess:
         return cls(settings.dynamodb_devices_table, settings.dynamodb_endpoint, timeout_s, attempts, connections)
 
     def client(self) -> Any:
-        # Imported late: they take most of a second, and processes that read only PostgreSQL need neither.
-        import boto3
+        """AWS's own client, as boto3 has it: for scans and whatever else is rare."""
+        return self._client(_session())
+
+    def resolve(self) -> Endpoint:
+        """Where AWS's library would send a query, and with whose keys. It reads files, and may ask servers for keys."""
+        from botocore.exceptions import NoCredentialsError
+        from botocore.httpsession import get_cert_path
+        from botocore.utils import get_environ_proxies
+
+        session = _session()
+        client = self._client(session)
+        try:
+            url, region = client.meta.endpoint_url, client.meta.region_name
+        finally:
+            client.close()
+        credentials = session.get_credentials()
+        if credentials is None:
+            raise NoCredentialsError
+        tls = None
+        if url.startswith("https:"):
+            bundle = session.get_config_variable("ca_bundle")
+            tls = ssl.create_default_context(cafile=get_cert_path(bundle or True))
+        proxies = get_environ_proxies(url)
+        return Endpoint(url, region, credentials, tls, is_behind_proxy=urlsplit(url).scheme in proxies)
+
+    def _client(self, session: Any) -> Any:
         from botocore.config import Config
 
-        session = boto3.Session()
         endpoint = self.endpoint or None
-        return session.client(
+        return session.create_client(
             "dynamodb",
             endpoint_url=endpoint,
-            region_name=session.region_name or (REGION_OF_A_STAND_IN if endpoint else None),
+            region_name=aws_region()
+            or session.get_config_variable("region")
+            or (REGION_OF_A_STAND_IN if endpoint else None),
             config=Config(
                 connect_timeout=self.timeout_s,
                 read_timeout=self.timeout_s,
@@ -46,3 +101,10 @@ class DynamoDbAccess:
                 max_pool_connections=self.connections,
             ),
         )
+
+
+def _session() -> Any:
+    # Imported late: it takes most of a second, and processes that read only PostgreSQL do not need it.
+    import botocore.session
+
+    return botocore.session.get_session()

@@ -1,18 +1,15 @@
 """`DeviceManager` finds the devices of a contact in DynamoDB, the legacy store. It only reads.
 
-boto3 does not support asyncio, so queries run in threads: at most DYNAMODB_CONCURRENCY at once. A query that AWS asks
-us to repeat is tried a few times. After that the caller gets the error, which `clientmgr.base.errors` classifies as
-transient. A table that throttles is asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
+At most DYNAMODB_CONCURRENCY queries are under way at once. A query that AWS asks us to repeat is tried a few times.
+After that the caller gets the error, which `clientmgr.base.errors` classifies as transient. A table that throttles is
+asked more slowly, for as long as DYNAMODB_PATIENCE_MS allows.
 """
 
 import asyncio
-import functools
 import time
 from collections import deque
 from collections.abc import Collection
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
 
 from clientmgr.base.backoff import backoff_s
 from clientmgr.base.customer_ids import CustomerId
@@ -23,6 +20,7 @@ from clientmgr.contracts.decoding import is_identifier
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.devices.legacy.dynamodb import DynamoDbAccess
 from clientmgr.devices.legacy.items import device_of
+from clientmgr.devices.legacy.queries import QueryClient
 from clientmgr.devices.legacy.throttling import Answer, KeptAnswers, Pace
 
 log = get_logger(__name__)
@@ -47,7 +45,7 @@ class Answers:
 
 
 class DeviceManager:
-    """The first query makes the client: a process that never asks needs neither credentials nor a region.
+    """The first query looks for credentials and a region: a process that never asks needs neither.
 
     Answers that came while the store had trouble are kept for a few minutes. A message that could not be answered
     completely then needs only the rest at its next attempt. Otherwise a message with more contacts than a throttling
@@ -56,7 +54,9 @@ class DeviceManager:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._threads = ThreadPoolExecutor(settings.dynamodb_concurrency, thread_name_prefix="dynamodb")
+        # One attempt: we retry ourselves, and have to see throttling at once.
+        concurrency = settings.dynamodb_concurrency
+        self._client = QueryClient(DynamoDbAccess.from_settings(settings, attempts=1, connections=concurrency))
         self._pace = Pace()
         self._kept = KeptAnswers(seconds=KEPT_S, most=MOST_KEPT)
 
@@ -139,44 +139,22 @@ class DeviceManager:
                 self._pace.answered()
 
     async def _query_patiently(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
-        loop = asyncio.get_running_loop()
         for attempt in range(1, ATTEMPTS):
             try:
-                return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+                return await self._query(customer_id, application_code, contact_id)
             except Exception as error:
                 if is_throttling(error) or not is_transient(error):
                     raise
             await asyncio.sleep(backoff_s(attempt, first_s=PAUSE_S))
-        return await loop.run_in_executor(self._threads, self._query, customer_id, application_code, contact_id)
+        return await self._query(customer_id, application_code, contact_id)
 
     def close(self) -> None:
-        """Release the threads. Running queries end by their time limit."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-        if "_client" in self.__dict__:
-            self._client.close()
+        """Close the idle connections. Queries under way end by their time limit."""
+        self._client.close()
 
-    @functools.cached_property
-    def _client(self) -> Any:
-        # One attempt: we retry ourselves. With more, AWS's client would hide throttling from us until it gives up.
-        concurrency = self._settings.dynamodb_concurrency
-        return DynamoDbAccess.from_settings(self._settings, attempts=1, connections=concurrency).client()
-
-    def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
+    async def _query(self, customer_id: CustomerId, application_code: str, contact_id: int) -> Answer:
         prefix = f"{application_code}#"
-        request: dict[str, Any] = {
-            "TableName": self._settings.dynamodb_devices_table,
-            "KeyConditionExpression": "contactKey = :contact AND begins_with(deviceKey, :application)",
-            "ExpressionAttributeValues": {
-                ":contact": {"S": f"{customer_id}#{contact_id}"},
-                ":application": {"S": prefix},
-            },
-        }
-        devices: list[ContactDevice] = []
-        while True:
-            page = self._client.query(**request)
-            found = [device_of(contact_id, prefix, item) for item in page["Items"]]
-            # Skip devices that could never have registered: none of our topics and tables can hold their ids.
-            devices += [device for device in found if is_identifier(device.client_id)]
-            if "LastEvaluatedKey" not in page:
-                return devices
-            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+        items = await self._client.devices(customer_id, contact_id, prefix)
+        found = [device_of(contact_id, prefix, item) for item in items]
+        # Skip devices that could never have registered: none of our topics and tables can hold their ids.
+        return [device for device in found if is_identifier(device.client_id)]

@@ -66,7 +66,7 @@ class NightlyJobsOnce:
         # On ports that are chosen now, because programs that start before them are told where they will be.
         if not settings.bigquery_project:
             self._bigquery = BigQueryStandIn(folder / "bigquery", port=free_port(), storage_port=free_port())
-        if not settings.dynamodb_endpoint:
+        if not settings.dynamodb_endpoint and settings.legacy_store != "none":
             self._dynamodb = DynamoDbStandIn(folder / "dynamodb", port=free_port())
         addresses = {name: value for server in self._servers() for name, value in server.settings.items()}
         self.settings = self.settings.model_copy(update=addresses)

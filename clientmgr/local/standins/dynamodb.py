@@ -39,7 +39,7 @@ class DynamoDbStandIn(StandIn):
     @property
     def settings(self) -> dict[str, str]:
         """What `Settings` are to say to reach it; CREDENTIALS belong in the environment."""
-        return {"dynamodb_endpoint": self.url}
+        return {"legacy_store": "dynamodb", "dynamodb_endpoint": self.url}
 
     def client(self) -> Any:
         """Made once: that takes longer than most of what is asked of it."""
