@@ -36,7 +36,10 @@ LIMIT = "limit: COPY of the same rows"
 
 
 def run(options: Options) -> Iterator[Comparison]:
-    count = 10_000 if options.quick else 100_000
+    yield from compare(options, 10_000 if options.quick else 100_000)
+
+
+def compare(options: Options, count: int) -> Iterator[Comparison]:
     with (
         bench_postgres(options) as server,
         tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,

@@ -1,7 +1,7 @@
 """`clientmgr devices import`: devices from a file into the tenants' tables, by the same rules as events."""
 
 import asyncio
-from datetime import UTC, datetime
+import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -127,14 +127,12 @@ def _mapping(pairs: list[str]) -> dict[str, str]:
 
 
 def _time(text: str) -> int:
-    if text.isascii() and text.isdigit():
-        moment = int(text[:20])
-    else:
-        try:
-            parsed = datetime.fromisoformat(text)
-        except ValueError:
-            raise InvalidInputError("--occurred-at", "epoch milliseconds or a time in ISO 8601", text) from None
-        moment = int((parsed.replace(tzinfo=UTC) if parsed.tzinfo is None else parsed).timestamp() * 1000)
-    if not 0 < moment <= int(datetime.now(UTC).timestamp() * 1000):
+    from clientmgr.devices.imports.rows import RowError, moment_of
+
+    try:
+        moment = moment_of("--occurred-at", text)
+    except RowError:
+        raise InvalidInputError("--occurred-at", "epoch milliseconds or a time in ISO 8601", text) from None
+    if moment > time.time_ns() // 1_000_000:
         raise InvalidInputError("--occurred-at", "a time of the past", text)
     return moment

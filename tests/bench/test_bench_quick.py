@@ -9,6 +9,7 @@ import bench.broadcast
 import bench.dashboard
 import bench.device_mapper
 import bench.event_log
+import bench.imports
 import bench.tenants
 import bench.writer
 from bench.__main__ import app
@@ -117,3 +118,13 @@ def test_an_unknown_benchmark_is_refused_by_name() -> None:
 
     assert result.exit_code == 2
     assert "nonsense" in result.output
+
+
+def test_the_import_benchmark_runs_and_every_form_leaves_what_copy_leaves(tmp_path: Path) -> None:
+    (table,) = bench.imports.compare(Options(quick=True, rounds=1, folder=tmp_path), 60)
+    assert [line.variant for line in table.lines] == [
+        "ours, CSV",
+        "ours, JSON lines",
+        "ours, Parquet",
+        bench.imports.LIMIT,
+    ]

@@ -76,7 +76,7 @@ class RowConverter:
         said = {
             name: value for name, place in plan.single.items() if (value := values[place]) is not None and value != ""
         }
-        info = {
+        info: dict[str, Any] = {
             name: _text(json_name, value) if kind is Kind.TEXT else _PARSERS[kind](json_name, value)
             for place, name, json_name, kind in plan.info
             if (value := values[place]) is not None and value != ""
@@ -97,7 +97,7 @@ class RowConverter:
             token,
             is_invalid,
             None if contact_id is None else _contact_id(contact_id),
-            None if since is None or contact_id is not None else min(version, _time(columns.ORPHANED_SINCE, since)),
+            None if since is None or contact_id is not None else min(version, moment_of(columns.ORPHANED_SINCE, since)),
         )
 
     def _customer(self, said: dict[str, Any]) -> CustomerId:
@@ -119,7 +119,7 @@ class RowConverter:
     def _version(self, said: dict[str, Any]) -> int:
         for name in (columns.OCCURRED_AT, columns.LAST_SEEN):
             if (value := said.get(name)) is not None:
-                version = _time(name, value)
+                version = moment_of(name, value)
                 if version > self._latest:
                     raise RowError(f"{name}: expected a time of the past, got {value!s}")
                 return version
@@ -259,7 +259,7 @@ def _scalar(name: str, value: Any) -> str | int | float | bool:
     return value.isoformat() if isinstance(value, datetime) else _text(name, value)
 
 
-def _time(name: str, value: Any) -> int:
+def moment_of(name: str, value: Any) -> int:
     """Epoch milliseconds, from those or from ISO 8601. Without a zone it is UTC."""
     moment: Any = value
     if isinstance(value, str):
