@@ -8,10 +8,9 @@ import hmac
 from typing import Final
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.hash_length import HASH_BYTES
 from clientmgr.base.settings import Settings
 
-BYTES: Final = 16
-"""Of a hash. Enough that no two of a tenant are ever equal, and every index entry is half as long."""
 _BLOCK: Final = 64
 """Of SHA-256, in bytes."""
 
@@ -48,4 +47,4 @@ class KeyedHashes:
         }
 
     def _hash(self, data: bytes) -> bytes:
-        return hmac.digest(self._key, data, "sha256")[:BYTES]
+        return hmac.digest(self._key, data, "sha256")[:HASH_BYTES]

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.keyed_hashes import BYTES as HASH_BYTES
+from clientmgr.base.hash_length import HASH_BYTES
 from clientmgr.contracts.decoding import (
     ContactId,
     Identifier,

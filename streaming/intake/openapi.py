@@ -41,8 +41,8 @@ _REFUSALS: Final = {
 _IDEMPOTENCY: Final = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The event's id, where the body has none; of a batch, with the event's number behind it.",
-    "schema": {"type": "string", "maxLength": 200, "pattern": "^[!-~]*$"},
+    "description": "The event's id, where the body has none; of a batch, with the event's number behind it. ASCII.",
+    "schema": {"type": "string", "maxLength": 200},
 }
 _OCCURRED_AT: Final = {
     "name": "occurredAt",

@@ -37,7 +37,9 @@ async def test_every_operation_does_what_the_document_says(door: Door) -> None:
 
 
 def _fuzz(document: dict[str, Any], address: str, key: str, mode: GenerationMode) -> None:
-    schema = schemathesis.openapi.from_dict(document)
+    # It would make up keys, which ours replaces: test_keys covers who is let in.
+    without_keys = {**document, "security": [], "components": {"schemas": document["components"]["schemas"]}}
+    schema = schemathesis.openapi.from_dict(without_keys)
     headers = {"Authorization": f"Bearer {key}"}
     with requests.Session() as session:
         for result in schema.get_all_operations():

@@ -78,7 +78,7 @@ async def test_what_is_no_request_ends_its_connection_and_no_other(door: Door) -
         (b"\x16\x03\x01\x02\x00", 400),
         (b"GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\n", 404),
         (b"POST /v1/events HTTP/1.1\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 400),
-        (b"POST /v1/events HTTP/1.1\r\nContent-Length: 99999999999999999999\r\n\r\n", 413),
+        (b"POST /v1/events HTTP/1.1\r\nContent-Length: 99999999\r\n\r\n", 413),
         (b"GET /" + b"x" * 20_000, 431),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 100 + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000, 431),
