@@ -68,8 +68,8 @@ class Erasing(Rig):
             for (table,) in tables:
                 for (row,) in connection.execute(f"SELECT t::text FROM {table} AS t").fetchall():
                     rows.append(row)
-            messages = ("outbox_message_t", "delayed_message_t", "held_message_t", "dead_letter_queue", "pubsub_delayed")
-            for table in messages:
+            held = ("delayed_message_t", "held_message_t", "dead_letter_queue", "pubsub_delayed")
+            for table in ("outbox_message_t", *held):
                 found = connection.execute(f"SELECT payload FROM clientmgr.{table}").fetchall()
                 rows += [bytes(payload).decode(errors="replace") for (payload,) in found]
         return "\n".join(rows)

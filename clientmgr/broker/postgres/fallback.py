@@ -96,9 +96,10 @@ async def append_of_groups(
 async def _handle_some_groups(
     context: Consumption, connection: AsyncConnection[Any], claim: Claim, known: Failure | None
 ) -> bool:
-    """Handle up to SAVEPOINTS_A_COMMIT groups and commit. False: all of the partition must wait.
+    """Make up to SAVEPOINTS_A_COMMIT attempts and commit. False: all of the partition must wait.
 
-    `known`: what came of the first group.
+    What fails is halved until a single group is to blame, so that few bad ones cost few attempts. `known`: what came of
+    the first group.
     """
     started = time.monotonic()
     groups = claim.transaction_groups()
@@ -107,20 +108,29 @@ async def _handle_some_groups(
     parts: list[Handled[Record]] = []
     new_offset = claim.first_offset
     waiting: Claim | None = None
-    for group in groups[:SAVEPOINTS_A_COMMIT]:
-        free, late = _divided(group, held_tenants)
-        if free.records:
-            tried, known = known or await attempt(context, connection, free), None
-            handled = await _settle_group(context, connection, free, tried)
+    attempts = 0
+    todo = [groups[:1], groups[1:]] if known else _halves(groups)
+    while todo and attempts < SAVEPOINTS_A_COMMIT:
+        some = todo.pop(0)
+        if not some:
+            continue
+        part, late = _divided(_joined(some), held_tenants)
+        if part.records:
+            attempts += 1
+            tried, known = known or await attempt(context, connection, part), None
+            if isinstance(tried, Failure) and tried.kind is not ErrorKind.TRANSIENT and len(some) > 1:
+                todo[:0] = _halves(some)
+                continue
+            handled = await _settle_group(context, connection, part, tried)
             if handled is None:
-                waiting = group
+                waiting = part
                 break
             parts.append(handled)
             if handled.settlement.held:
-                held_tenants |= {record.message.tenant for record in free.records if record.message.tenant}
+                held_tenants |= {record.message.tenant for record in part.records if record.message.tenant}
         behind += late
-        new_offset = group.last_offset + 1
-    if waiting is None and len(groups) <= SAVEPOINTS_A_COMMIT:
+        new_offset = some[-1].last_offset + 1
+    if waiting is None and not any(todo):
         new_offset = claim.last_offset + 1
     behind = [record for record in behind if record.offset < new_offset]
     await send_hold(connection, context.subscription, claim.partition_id, behind)
@@ -166,6 +176,17 @@ def _begins_with(claim: Claim, group: Claim) -> bool:
     """Whether the claim's first group is still the one that failed."""
     first = claim.transaction_groups()[:1]
     return bool(first) and [record.offset for record in first[0].records] == [record.offset for record in group.records]
+
+
+def _halves(groups: list[Claim]) -> list[list[Claim]]:
+    middle = (len(groups) + 1) // 2
+    return [groups[:middle], groups[middle:]]
+
+
+def _joined(groups: Sequence[Claim]) -> Claim:
+    """Groups that follow each other, as one claim."""
+    records = [record for group in groups for record in group.records]
+    return Claim(groups[0].partition_id, groups[0].first_offset, groups[-1].last_offset, records)
 
 
 def _divided(group: Claim, held_tenants: set[str]) -> tuple[Claim, list[Record]]:
