@@ -46,7 +46,7 @@ async def test_an_idle_transaction_and_a_long_query_hold_nobody(log_broker: Post
     await ready(log_broker)
     async with await database.connect_async(Role.WRITER) as idle, await database.connect_async(Role.WRITER) as busy:
         for connection in (idle, busy):
-            await log_broker.publish(TOPIC, [message(1)], connection=connection)
+            await asyncio.wait_for(log_broker.publish(TOPIC, [message(1)], connection=connection), HELD_FOR_S)
         query = asyncio.create_task(busy.execute("SELECT pg_sleep(60)"))
         await asyncio.wait_for(log_broker.publish(TOPIC, [message(2)]), HELD_FOR_S)
         recorder, _ = await drain(log_broker)
