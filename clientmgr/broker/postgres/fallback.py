@@ -142,8 +142,8 @@ async def _handle_some_groups(
         rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
         await send_postpone(connection, context.subscription, rest, pause_after_failure_s(waiting.failures + 1))
         await connection.execute("COMMIT")
-    for part in parts:
-        context.count(part, started)
+    for one in parts:
+        context.count(one, started)
     context.ledger.put_off(len(behind))
     return waiting is None
 

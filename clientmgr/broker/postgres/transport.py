@@ -21,8 +21,8 @@ from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
-from clientmgr.broker.postgres.publish import stage
 from clientmgr.broker.postgres.lease import grant_lease
+from clientmgr.broker.postgres.publish import stage
 from clientmgr.broker.postgres.wakeups import Wakeups
 from clientmgr.broker.settling import Ledger
 
