@@ -429,7 +429,7 @@ ALL: tuple[DaemonEntry, ...] = (
             *_ON_MESSAGES,
         ),
         metrics=(*_PUBLISHING, "streaming.intake.intake_metrics"),
-        listens=Listening("INTAKE_HOST", "INTAKE_PORT", "http", health_path="/healthz"),
+        listens=Listening("INTAKE_HOST", "INTAKE_PORT", "intake", health_path="/healthz"),
         judged_by="its answer",
         deployment=Deployment(
             2,

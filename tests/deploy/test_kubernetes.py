@@ -124,6 +124,7 @@ def test_probes_ask_ports_that_are_served(container: dict[str, Any], template: d
         "grpc": CONFIG["PUBSUB_GATEWAY_PORT"],
         "ui": CONFIG["DAGSTER_PORT"],
         "http": CONFIG["DASHBOARD_PORT"],
+        "intake": CONFIG["INTAKE_PORT"],
     }
     for name, port in ports.items():
         assert str(port) == served[name]

@@ -97,8 +97,8 @@ async def serving(rig: Rig, settings: Settings) -> AsyncIterator[int]:
     stop = asyncio.Event()
     ready: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     task = asyncio.create_task(serve_until_stopped(settings, rig.broker, stop, ready.set_result))
-    waited_for: set[asyncio.Future[Any]] = {task, ready}
-    await asyncio.wait(waited_for, return_when=asyncio.FIRST_COMPLETED)
+    either: set[asyncio.Future[Any]] = {task, ready}
+    await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
     try:
         if not ready.done():
             await task

@@ -16,6 +16,7 @@ SAMPLES: Final = {
     "AUDIT_HASH_KEY": "change-me",
     "LIVE_TOKEN_KEY": "change-me",
     "DASHBOARD_SESSION_KEY": "change-me",
+    "INTAKE_SIGNING_KEY": "change-me",
 }
 """What has to be filled in. All others may stay unset."""
 
