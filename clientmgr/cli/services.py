@@ -51,7 +51,7 @@ def pubsub_gateway(
         typer.Option(
             "--emulator",
             help="For tests: bring a database along, in a temporary folder that is removed at the end. Asks nobody for "
-            "credentials, on any --host.",
+            "credentials, and so listens on this machine only.",
         ),
     ] = False,
     data_dir: Annotated[
@@ -93,12 +93,12 @@ def _emulate(where: dict[str, Any], data_dir: Path | None, *, quiet: bool) -> in
     async def main(stop: asyncio.Event) -> None:
         # Nothing else runs in this loop yet. A signal meanwhile is kept: the gateway stops as soon as it is there.
         with emulator_database(settings, data_dir) as ready:
-            await _serve_gateway(ready, stop, quiet=quiet, open_to_all=True)
+            await _serve_gateway(ready, stop, quiet=quiet)
 
     return run_until_stopped(main, use_uvloop=False)
 
 
-async def _serve_gateway(settings: Settings, stop: asyncio.Event, *, quiet: bool, open_to_all: bool = False) -> None:
+async def _serve_gateway(settings: Settings, stop: asyncio.Event, *, quiet: bool) -> None:
     # gRPC is slow to import: other commands need not wait for it.
     from clientmgr.broker.gateway.server import serve
 
@@ -117,7 +117,7 @@ async def _serve_gateway(settings: Settings, stop: asyncio.Event, *, quiet: bool
         # The gateway runs wherever the system does: it looks after the log as a whole.
         maintenance = asyncio.create_task(run_maintenance(settings, database))
         try:
-            await serve(settings, database, stop, on_ready=on_ready, open_to_all=open_to_all)
+            await serve(settings, database, stop, on_ready=on_ready)
         finally:
             maintenance.cancel()
             await asyncio.gather(maintenance, return_exceptions=True)

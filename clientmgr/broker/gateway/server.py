@@ -14,7 +14,6 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.gateway import protection
 from clientmgr.broker.gateway.admission import Admission
 from clientmgr.broker.gateway.answers import Answers
-from clientmgr.broker.gateway.callers import Access
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.delivery import Delivery
 from clientmgr.broker.gateway.front import LOOPBACK, Front
@@ -58,13 +57,9 @@ async def serve(
     stop: asyncio.Event,
     *,
     on_ready: Callable[[int], None] | None = None,
-    open_to_all: bool = False,
 ) -> None:
-    """Run the gateway until `stop` is set. `on_ready` is called with the port once it answers.
-
-    `open_to_all`: anybody may do everything, from any address. For tests, where nothing is worth protecting.
-    """
-    async with Gateway(settings, database, open_to_all=open_to_all) as gateway:
+    """Run the gateway until `stop` is set. `on_ready` is called with the port once it answers."""
+    async with Gateway(settings, database) as gateway:
         log.info("Pub/Sub gateway is ready", host=settings.pubsub_gateway_host, port=gateway.port)
         if on_ready is not None:
             on_ready(gateway.port)
@@ -75,11 +70,11 @@ async def serve(
 class Gateway:
     """A running gateway, as `async with`. On the way out streams are closed and their leases released."""
 
-    def __init__(self, settings: Settings, database: Database, *, open_to_all: bool = False) -> None:
+    def __init__(self, settings: Settings, database: Database) -> None:
         self._settings = settings
         names = Names(settings.pubsub_project)
         self._credentials = protection.server_credentials(settings)
-        self._access = Access(None, names) if open_to_all else protection.access(settings, names)
+        self._access = protection.access(settings, names)
         limits = settings.pubsub_gateway_max_bytes, settings.pubsub_gateway_max_client_bytes
         self._admission = Admission(*limits)
         self._stop = asyncio.Event()
