@@ -162,7 +162,10 @@ async def test_a_failing_message_takes_nobody_of_another_tenant_along(
 ) -> None:
     await ready(log_broker)
     await ready(log_broker, "triggers", "triggers-reader")
-    published = [message(n, tenant=str(n % 3)) for n in range(7)]
+    # Two of one partition, and one of another.
+    found = query("SELECT n::text FROM generate_series(1, 300) AS n ORDER BY clientmgr.partition_of(n::text, 16), n")
+    tenants = [found[0][0], found[1][0], found[-1][0]]
+    published = [message(n, tenant=tenants[n % 3]) for n in range(7)]
     if way == "with a transaction":
         async with await database.connect_async(Role.WRITER) as connection:
             for one in published:
@@ -179,7 +182,7 @@ async def test_a_failing_message_takes_nobody_of_another_tenant_along(
         await log_broker.consume("triggers-reader", handler, burst=True)
 
     def decide(received: Any) -> Outcome:
-        if number_of(received) == 4:  # of tenant 1, as 1 is
+        if number_of(received) == 4:  # of the tenant that 1 is of
             raise ValueError("poison")
         return DONE
 
