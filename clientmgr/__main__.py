@@ -17,6 +17,7 @@ EXTRA_OF: Final = {
     "redis": "live",
     "hiredis": "live",
     "websockets": "live",
+    "httptools": "intake",
     "starlette": "dashboard",
     "uvicorn": "dashboard",
     "jinja2": "dashboard",

@@ -5,6 +5,7 @@ applications.
 """
 
 import functools
+import hashlib
 import uuid
 from collections.abc import Sequence
 from typing import Any, Final
@@ -32,6 +33,8 @@ class Defaults(Struct, frozen=True):
     occurred_at: int
     event_id: str = ""
     """Empty: a random one."""
+    repeats_are_dropped: bool = False
+    """Whether the transport can tell an event that it has already (Google Pub/Sub can't)."""
 
     def event_id_of(self, index: int | None) -> str:
         if not self.event_id:
@@ -86,6 +89,7 @@ def device_event(key: LiveKey, route: Route, client_id: str, body: bytes, defaul
                 Raw(payload),
             ),
             defaults,
+            is_named=bool(defaults.event_id),
         )
     except InvalidMessageError as error:
         raise invalid([wrong_field(_of_body(str(error)))]) from None
@@ -105,8 +109,9 @@ def sent_events(key: LiveKey, body: bytes, content_type: str, most: int, default
     for index, piece in enumerate(pieces):
         place = index if is_batch else None
         try:
-            event = _filled_in(key, decode(_SENT, piece), place, defaults)
-            messages.append(_message(event, defaults))
+            sent: _Sent = decode(_SENT, piece)
+            event = _filled_in(key, sent, place, defaults)
+            messages.append(_message(event, defaults, is_named=bool(defaults.event_id) or sent.event_id is not UNSET))
             event_ids.append(event.event_id)
         except InvalidMessageError as error:
             errors.append(wrong_field(str(error), index=place))
@@ -155,11 +160,16 @@ def _same(field: str, claimed: Any, of_key: Any, index: int | None) -> None:
         raise RefusedError(403, f"{field}: {detail}", errors=[FieldProblem(field, detail, index)])
 
 
-def _message(event: ClientEvent, defaults: Defaults) -> Message:
+def _message(event: ClientEvent, defaults: Defaults, *, is_named: bool) -> Message:
+    """`is_named`: the caller gave the event its id, and may send it again. An id that we made up never comes again."""
     check_identifier("eventId", event.event_id)
     data = _ENCODER.encode(event)
     decode_event(data, now_ms=defaults.now_ms)
-    return Message(data, str(event.customer_id), event.client_id)
+    dedup_key = None
+    if is_named and defaults.repeats_are_dropped:
+        whole = f"intake\0{event.customer_id}\0{event.application_code}\0{event.event_id}"
+        dedup_key = hashlib.sha256(whole.encode()).hexdigest()
+    return Message(data, str(event.customer_id), event.client_id, dedup_key=dedup_key)
 
 
 def _of_body(text: str) -> str:

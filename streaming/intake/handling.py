@@ -44,6 +44,7 @@ class Desk:
         self._broker = broker
         self._keyring = keyring
         self._most_events = settings.intake_max_events
+        self._repeats_are_dropped = settings.broker == "postgres"
         self._of_keys = RateLimit("key", settings.intake_key_events_per_s, settings.intake_burst_s)
         self._of_addresses = RateLimit("address", settings.intake_address_events_per_s, settings.intake_burst_s)
         self._document = _ENCODER.encode(document(settings.intake_max_events))
@@ -89,7 +90,7 @@ class Desk:
             raise _method_not_allowed(allowed)
         caller = self._authenticated(request)
         media_type = _checked_media_type(request, lines=route is None, wanted=route is None or bool(route.bodies))
-        defaults = _defaults(caller, request)
+        defaults = _defaults(caller, request, self._repeats_are_dropped)
         if route is None:
             intake = sent_events(caller.key, request.body, media_type, self._most_events, defaults)
         else:
@@ -178,13 +179,14 @@ def _checked_media_type(request: Request, *, lines: bool, wanted: bool) -> str:
     return media_type
 
 
-def _defaults(caller: Caller, request: Request) -> Defaults:
+def _defaults(caller: Caller, request: Request, repeats_are_dropped: bool) -> Defaults:
     now_ms = time.time_ns() // 1_000_000
     event_id = _idempotency_key(request)
     if caller.signed is None:
-        return Defaults(now_ms, now_ms, event_id)
+        return Defaults(now_ms, now_ms, event_id, repeats_are_dropped)
     # Whoever replays it brings the same event once more, and that changes nothing.
-    return Defaults(now_ms, caller.signed.timestamp_ms, event_id or f"signed-{caller.signed.signature[:32]}")
+    event_id = event_id or f"signed-{caller.signed.signature[:32]}"
+    return Defaults(now_ms, caller.signed.timestamp_ms, event_id, repeats_are_dropped)
 
 
 def _idempotency_key(request: Request) -> str:

@@ -86,3 +86,4 @@ async def test_what_was_accepted_is_in_the_log_after_kills(
     # All or nothing: of a batch that got no answer, every event is there or none is.
     batches = Counter(event_id.rpartition("-")[0] for event_id in counted)
     assert set(batches.values()) == {BATCH}
+    assert set(counted.values()) == {1}, "what is sent again with its eventId is not published again"

@@ -5,7 +5,6 @@ import re
 import pytest
 
 from clientmgr.base.database import Database
-from clientmgr.broker import ConsumerOptions
 from tests.library.conftest import Run
 from tools.docs import DOCS
 
@@ -33,8 +32,6 @@ def test_a_program_prints_what_the_page_says_and_needs_no_extra(
     program: str, printed: str, empty_database: Database, fresh_process: Run
 ) -> None:
     assert URL_IN_PAGE in program
-    if "handler_timeout_s" in program and not hasattr(ConsumerOptions, "handler_timeout_s"):
-        pytest.skip("the time limit of handlers is not merged yet")
     ended = fresh_process(program.replace(URL_IN_PAGE, empty_database.url) + TELL_HEAVY)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == printed + "of extras: []\n"

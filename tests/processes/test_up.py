@@ -62,6 +62,7 @@ def free_ports_in_a_row(count: int) -> int:
 SECRETS = {
     "AUDIT_HASH_KEY": f"audit-{TEST_KEY}",
     "LIVE_TOKEN_KEY": f"live-{TEST_KEY}",
+    "INTAKE_SIGNING_KEY": f"intake-{TEST_KEY}",
     "DASHBOARD_SESSION_KEY": f"session-{TEST_KEY}",
     "AWS_SECRET_ACCESS_KEY": "aws-0123456789abcdef",
     "GOOGLE_APPLICATION_CREDENTIALS": "/nowhere/google.json",

@@ -31,6 +31,11 @@ def refuse_mixed(topic: str, transaction: Sequence[Message]) -> None:
             )
 
 
+def has_delays(messages: Sequence[Message]) -> bool:
+    """Whether one of them waits for its time."""
+    return any(message.deliver_at is not None for message in messages)
+
+
 def is_special(messages: Sequence[Message]) -> bool:
     """Whether one of them waits for its time or has a dedup key."""
     return any(message.is_special for message in messages)

@@ -21,7 +21,7 @@ from clientmgr.base.errors import PermanentError
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.copy_rows import copy_rows
-from clientmgr.broker.postgres.grouping import by_tenant, is_special, refuse_mixed
+from clientmgr.broker.postgres.grouping import by_tenant, has_delays, is_special, refuse_mixed
 from clientmgr.contracts.topics import SHARED
 
 T = TypeVar("T")
@@ -115,10 +115,7 @@ async def append(
     for longer.
     """
     if group_id is None and is_special(messages):
-        async with connection.transaction():
-            await stage(connection, topic, messages)
-            with errors_named():
-                await connection.execute(QUERIES["append_staged"].encode())
+        await append_each(connection, topic, [messages], cut_off_ms=cut_off_ms)
     else:
         await append_transactions(connection, topic, by_tenant(messages), group_id=group_id, cut_off_ms=cut_off_ms)
 
@@ -158,11 +155,43 @@ async def append_each(
     cut_off_ms: int | None = None,
 ) -> None:
     """Append several publications at once. Each keeps its own groups, one for each tenant."""
-    plain = [group for one in publications if not is_special(one) for group in by_tenant(one)]
-    if plain:
-        await append_transactions(connection, topic, plain, cut_off_ms=cut_off_ms)
-    for one in filter(is_special, publications):
-        await append(connection, topic, one, cut_off_ms=cut_off_ms)
+    for_later = [one for one in publications if has_delays(one)]
+    at_once = [one for one in publications if not has_delays(one)] if for_later else publications
+    if any(map(is_special, publications)):
+        async with connection.transaction():
+            at_once = await _with_new_keys(connection, topic, at_once)
+            await _append_now(connection, topic, at_once, cut_off_ms)
+            for one in for_later:
+                await stage(connection, topic, one)
+                with errors_named():
+                    await connection.execute(QUERIES["append_staged"].encode())
+    else:
+        await _append_now(connection, topic, at_once, cut_off_ms)
+
+
+async def _append_now(
+    connection: AsyncConnection[Any], topic: str, publications: Sequence[Sequence[Message]], cut_off_ms: int | None
+) -> None:
+    groups = [group for one in publications for group in by_tenant(one) if group]
+    if groups:
+        await append_transactions(connection, topic, groups, cut_off_ms=cut_off_ms)
+
+
+async def _with_new_keys(
+    connection: AsyncConnection[Any], topic: str, publications: Sequence[Sequence[Message]]
+) -> Sequence[Sequence[Message]]:
+    """The publications without messages whose dedup key was published before. The keys of the others are noted."""
+    digests = [_digest(message.dedup_key) for one in publications for message in one]
+    if not any(digests):
+        return publications
+    async with connection.cursor(row_factory=tuple_row) as cursor:
+        await cursor.execute(QUERIES["note_keys"], {"topic": topic, "digests": digests})
+        is_known, positions = await anext(cursor)
+    if not is_known:
+        raise UnknownTopicError(topic)
+    new, place = set(positions), itertools.count(1)
+    numbered = [[(next(place), message) for message in one] for one in publications]
+    return [[message for at, message in one if message.dedup_key is None or at in new] for one in numbered]
 
 
 def in_lock_order(topics: Iterable[str]) -> list[str]:

@@ -11,6 +11,22 @@ SELECT clientmgr.stage_messages(
 SET CONSTRAINTS clientmgr.append_at_commit IMMEDIATE;
 SET CONSTRAINTS clientmgr.append_at_commit DEFERRED;
 
+-- name: note_keys
+-- Notes dedup keys, and tells which positions have one that nobody has published before. Whoever has noted the same key
+-- for this topic has let go of its counter, and so has committed, or never will: nobody ever waits for a key.
+WITH counter AS MATERIALIZED (
+    SELECT c.id FROM clientmgr.log_counter AS c WHERE c.topic = %(topic)s::text FOR NO KEY UPDATE
+), keyed AS (
+    SELECT k.digest, min(k.position) AS position
+    FROM unnest(%(digests)b::bytea[]) WITH ORDINALITY AS k (digest, position)
+    WHERE k.digest IS NOT NULL GROUP BY k.digest
+), added AS (
+    INSERT INTO clientmgr.publish_keys (topic_id, digest)
+    SELECT c.id, k.digest FROM counter AS c CROSS JOIN keyed AS k
+    ON CONFLICT DO NOTHING RETURNING digest
+)
+SELECT EXISTS (SELECT FROM counter), ARRAY(SELECT k.position FROM keyed AS k JOIN added AS a ON a.digest = k.digest);
+
 -- name: append_rows
 -- Few messages: one round trip for all, and in autocommit a transaction of its own.
 WITH reserved AS MATERIALIZED (

@@ -1,8 +1,11 @@
 -- name: live
 -- Keys that count now. A customer that is being deleted has none any more.
-SELECT k.key_id, k.customer_id, k.application_code, k.kind, k.secret_hash, k.origins, k.expires_at
+-- Web pages may use one from where the key says, or its application's configuration.
+SELECT k.key_id, k.customer_id, k.application_code, k.kind, k.secret_hash,
+    k.origins || coalesce(a.web_origins, '{}') AS origins, k.expires_at
 FROM clientmgr.intake_keys AS k
 JOIN clientmgr.tenants AS t USING (customer_id)
+LEFT JOIN clientmgr.applications AS a ON (a.customer_id, a.application_code) = (k.customer_id, k.application_code)
 WHERE k.revoked_at IS NULL AND (k.expires_at IS NULL OR k.expires_at > now())
     AND t.status IN ('activating', 'active');
 
