@@ -120,6 +120,8 @@ def test_an_unknown_benchmark_is_refused_by_name() -> None:
     assert "nonsense" in result.output
 
 
+@pytest.mark.server
+@pytest.mark.bench
 def test_the_import_benchmark_runs_and_every_form_leaves_what_copy_leaves(tmp_path: Path) -> None:
     (table,) = bench.imports.compare(Options(quick=True, rounds=1, folder=tmp_path), 60)
     assert [line.variant for line in table.lines] == [

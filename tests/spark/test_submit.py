@@ -41,6 +41,7 @@ MAY_KNOW = {
     "orphans": {"DATABASE_READER_URL", "DATABASE_WRITER_URL"},
     "tenant_metrics": {"DATABASE_READER_URL", "DATABASE_WRITER_URL"},
     "deleted_contacts": {"DATABASE_WRITER_URL", "AUDIT_HASH_KEY"},
+    "legacy_devices": {"DATABASE_WRITER_URL"},
     "contact_deletion_reconciliation": {"DATABASE_READER_URL", "DATABASE_WRITER_URL"},
 }
 
