@@ -96,7 +96,7 @@ def messages_about(
 ) -> Iterator[StoredMessage]:
     """The messages of a table that are about the subject, wherever they are labelled to belong."""
     topics = dict(connection.execute(_QUERIES["topics"]).fetchall())
-    place = "topic_id" if "topic_id" in table.columns else "topic"
+    place = next((sql.Identifier("t", name) for name in ("topic_id", "topic") if name in table.columns), None)
     number = next(name for name in ("c_offset", "id", "message_id") if name in table.columns)
     time = next((name for name in ("original_published_at", "published_at") if name in table.columns), None)
     others = [name for name in ("exception", "reason") if name in table.columns]
@@ -108,7 +108,8 @@ def messages_about(
         " concat_ws(' ', {others}), ({literal}) FROM {table} AS t"
         " WHERE t.host_id = {customer} OR position({customer_bytes}::bytea IN t.payload) > 0 OR ({literal})"
     ).format(
-        place=sql.Identifier("t", place),
+        # What knows its topic by another table alone is named after itself.
+        place=place or sql.Literal(table.name),
         number=sql.Identifier("t", number),
         at=at,
         published=published,
