@@ -21,12 +21,12 @@ from clientmgr_dashboard.operations.interface import (
     Page,
     PageNumber,
     PerPage,
-    Text,
     api_get,
     api_post,
     paged,
 )
 
+Code = Annotated[str, Meta(min_length=1, max_length=512, pattern=r"^[^\x00]*$")]
 Topic = Annotated[str, Meta(min_length=1, max_length=255)]
 Origin = Annotated[str, Meta(min_length=1, max_length=300)]
 Language = Annotated[str, Meta(min_length=1, max_length=100)]
@@ -41,14 +41,14 @@ class ApplicationsRequest(Struct, frozen=True, rename="camel"):
 
 class ApplicationRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     customer_id: CustomerNumber
-    application_code: Text
+    application_code: Code
 
 
 class ConfigureRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """Absent: stays as it is. Null, or no origins: nothing is configured any more."""
 
     customer_id: CustomerNumber
-    application_code: Text
+    application_code: Code
     apple_topic: Topic | UnsetType | None = UNSET
     web_origins: list[Origin] | UnsetType = UNSET
     default_language: Language | UnsetType | None = UNSET

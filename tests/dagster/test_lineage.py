@@ -50,7 +50,7 @@ def rig(instance: dg.DagsterInstance, settings: Settings) -> Rig:
 
 
 def test_every_daemon_that_makes_data_is_in_the_lineage() -> None:
-    serving_others = {"dashboard", "pubsub-gateway"}
+    serving_others = {"dashboard", "intake", "pubsub-gateway"}
     assert {spec.key.path[-1] for spec in daemon_assets} == {
         process.name.replace("-", "_") for process in daemons.started() if process.name not in serving_others
     }

@@ -10,13 +10,23 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given, settings
 from schemathesis import GenerationMode
 from schemathesis.core.result import Ok
-from schemathesis.specs.openapi.checks import ignored_auth
+from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from clientmgr_dashboard.access.authentication import COOKIE
 from tests.dashboard.house import BUSY, QUIET, House, Visit, serving, sign_in, write_users
 
 EXAMPLES = {GenerationMode.POSITIVE: 6, GenerationMode.NEGATIVE: 3}
 DOCUMENT = "/api/v1/openapi.json"
+OF_WORDS = {
+    path: [positive_data_acceptance]
+    for path in (
+        "/api/v1/applications",
+        "/api/v1/applications/remove",
+        "/api/v1/intake-keys",
+        "/api/v1/intake-keys/revoke",
+    )
+}
+"""A schema can't say which languages and origins there are, that one field repeats another, nor count bytes."""
 
 
 def headers_of(visit: Visit) -> dict[str, str]:
@@ -26,7 +36,7 @@ def headers_of(visit: Visit) -> dict[str, str]:
 def test_the_document_names_every_operation_and_its_types(visit: Visit) -> None:
     document = visit.get(DOCUMENT).json()
     assert document["openapi"] == "3.1.0"
-    assert len(document["paths"]) == 35
+    assert len(document["paths"]) == 37
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["responses"]["200"], (path, method)
@@ -144,7 +154,7 @@ def test_every_operation_does_what_its_document_says(spare_house: House, tmp_pat
                     headers={"X-CSRF-Token": me["csrfToken"]},
                     cookies=cookies,
                     # It guesses passwords until it is stopped. test_access covers who is let in.
-                    excluded_checks=[ignored_auth],
+                    excluded_checks=[ignored_auth, *OF_WORDS.get(operation.path, ())],
                 )
 
             call()

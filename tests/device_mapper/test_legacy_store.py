@@ -78,9 +78,11 @@ def test_without_a_legacy_store_more_is_taken_in_hand() -> None:
 def test_without_a_legacy_store_nothing_of_aws_is_even_imported() -> None:
     program = """
 import asyncio, sys
+from clientmgr.base.logs import log_to_stdout
 from clientmgr.base.settings import load_settings
 from clientmgr.devices.legacy.start_check import check_legacy_store
 import streaming.device_mapper.mapper
+log_to_stdout()
 asyncio.run(check_legacy_store(load_settings(legacy_store="none", dynamodb_endpoint="http://127.0.0.1:1")))
 print(sorted(name for name in sys.modules if name.split(".")[0] in ("boto3", "botocore")))
 """

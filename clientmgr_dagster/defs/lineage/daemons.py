@@ -23,7 +23,7 @@ PUBLISHED_BY: Final = {topics.CONTACT_DELETION: "contact_deletion_messages"}
 
 
 def observed_processes() -> Iterator[tuple[DaemonEntry, Process]]:
-    """Those whose progress can be seen from outside. The dashboard and the gateway serve others, and make nothing."""
+    """Those whose progress can be seen from outside. Dashboard, gateway and intake serve others."""
     for entry in daemons.ALL:
         if entry.starts == "always" and (entry.streams or entry.judged_by == "unread messages"):
             yield from ((entry, process) for process in entry.processes)
