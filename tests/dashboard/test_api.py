@@ -154,7 +154,7 @@ def test_every_operation_does_what_its_document_says(spare_house: House, tmp_pat
                     headers={"X-CSRF-Token": me["csrfToken"]},
                     cookies=cookies,
                     # It guesses passwords until it is stopped. test_access covers who is let in.
-                    excluded_checks=[ignored_auth, *OF_WORDS.get(operation.path, ())],
+                    excluded_checks=[ignored_auth, *OF_WORDS.get(case.operation.path, ())],
                 )
 
             call()
