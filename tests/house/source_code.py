@@ -26,14 +26,30 @@ def reachable(modules: Collection[str], *, but_not: Collection[str] = ()) -> set
 
 @functools.cache
 def settings_read(module: str) -> set[str]:
-    """NAME for every `….settings.name` and `settings.name`."""
+    """NAME for every `….settings.name` and `settings.name`. Of a property: what it is made from."""
     return {
-        node.attr.upper()
+        name.upper()
         for node in ast.walk(_tree(module))
-        if isinstance(node, ast.Attribute)
-        and node.attr in Settings.model_fields
-        and _last_name(node.value).endswith("settings")
+        if isinstance(node, ast.Attribute) and _last_name(node.value).endswith("settings")
+        for name in fields_behind(node.attr)
     }
+
+
+@functools.cache
+def fields_behind(name: str) -> frozenset[str]:
+    """The field itself, or those that a property of Settings reads, however indirectly."""
+    if name in Settings.model_fields:
+        return frozenset({name})
+    read = {
+        node.attr
+        for function in ast.walk(_tree(Settings.__module__))
+        if isinstance(function, ast.FunctionDef)
+        and function.name == name
+        and isinstance(getattr(Settings, name, None), property)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and _last_name(node.value) == "self"
+    }
+    return frozenset().union(*map(fields_behind, read - {name}))
 
 
 @functools.cache

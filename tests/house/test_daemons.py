@@ -40,7 +40,13 @@ READ_FOR_SOMETHING_ELSE = {
     },
 }
 
-NAMES_ALL_ROLES = {"clientmgr.base.database", "clientmgr.base.logins", "clientmgr.contracts.daemons"}
+NAMES_ALL_ROLES = {
+    "clientmgr.base.database",
+    "clientmgr.base.logins",
+    "clientmgr.contracts.daemons",
+    # For programs that use the log as a library, on a database of their own. No daemon does.
+    "clientmgr.broker.library.own_database",
+}
 
 each_daemon = pytest.mark.parametrize("entry", daemons.ALL, ids=lambda entry: str(entry.name))
 
