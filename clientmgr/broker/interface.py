@@ -161,6 +161,9 @@ class ConsumeStats:
 class Broker(Protocol):
     """A transport. Open it with `async with`; topics and subscriptions are named as in the contracts."""
 
+    takes_dedup_keys: bool
+    """Whether a message may have a dedup key or wait for its time."""
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(

@@ -44,7 +44,7 @@ class Desk:
         self._broker = broker
         self._keyring = keyring
         self._most_events = settings.intake_max_events
-        self._repeats_are_dropped = settings.broker == "postgres"
+        self._repeats_are_dropped = broker.takes_dedup_keys
         self._of_keys = RateLimit("key", settings.intake_key_events_per_s, settings.intake_burst_s)
         self._of_addresses = RateLimit("address", settings.intake_address_events_per_s, settings.intake_burst_s)
         self._document = _ENCODER.encode(document(settings.intake_max_events))

@@ -32,6 +32,8 @@ log = get_logger(__name__)
 class PostgresBroker:
     """Open it with `async with`. All its connections act as the writer role."""
 
+    takes_dedup_keys = True
+
     def __init__(self, database: Database, settings: Settings) -> None:
         self._database = database
         self._settings = settings

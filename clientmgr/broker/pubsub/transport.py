@@ -47,6 +47,8 @@ class PubSubBroker:
     the server does not answer.
     """
 
+    takes_dedup_keys = False
+
     def __init__(
         self,
         database: Database,
