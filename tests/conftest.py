@@ -1,7 +1,6 @@
 """Real servers for the tests: one PostgreSQL and one Redis a session, a fresh database for each test that asks."""
 
 import os
-import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -11,8 +10,7 @@ from xdist.remote import Producer  # type: ignore[import-untyped]  # it ships no
 from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
 from clientmgr.audit.log import AuditLogger
-from clientmgr.base.database import Database, Role
-from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.contracts.handing_out import LOGIN_SETTINGS
 from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
@@ -20,11 +18,16 @@ from clientmgr.local.embedded.postgres_logins import OWNER
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
+from tests.databases import Databases
 from tests.keys import TEST_KEY
+from tests.memory_folder import memory_folder
 from tests.statements.watch import SERVER_SETTINGS, STATEMENTS, StatementWatch
 
-# fsync protects from a crash of the machine; the tests only ever crash processes.
-TEST_TUNING = PostgresTuning(shared_buffers="128MB", fsync=False, extra=SERVER_SETTINGS)
+# fsync protects from a crash of the machine; the tests only ever crash processes. Nor does anybody guess the passwords
+# of their servers: to hash one 4,096 times over is what most of a log-in costs, on both sides.
+TEST_TUNING = PostgresTuning(
+    shared_buffers="128MB", max_wal_size="256MB", fsync=False, extra=(*SERVER_SETTINGS, ("scram_iterations", "1"))
+)
 TEMPLATE = "migrated_template"
 WATCH = pytest.StashKey[StatementWatch]()
 """On the session's PostgreSQL server, once it runs."""
@@ -96,15 +99,17 @@ def _statements_keep_to_one_tenant(request: pytest.FixtureRequest) -> Iterator[N
 def postgres_server(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
 ) -> Iterator[EmbeddedPostgres]:
-    server = EmbeddedPostgres(tmp_path_factory.mktemp("postgres"), tuning=TEST_TUNING)
-    server.start()
-    with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
-        # Some tests play an owner who tampers with the log: the worst one that there can be.
-        connection.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
-    pytestconfig.stash[WATCH] = StatementWatch(server.data / STATEMENTS)
-    yield server
-    server.stop()
-    _complain_of_statements(pytestconfig)
+    with memory_folder(tmp_path_factory.mktemp("postgres")) as folder:
+        server = EmbeddedPostgres(folder / "postgres", tuning=TEST_TUNING)
+        server.start()
+        with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
+            # Some tests play an owner who tampers with the log: the worst one that there can be.
+            connection.execute(f"GRANT SET ON PARAMETER session_replication_role TO {OWNER}")
+        pytestconfig.stash[WATCH] = StatementWatch(server.data / STATEMENTS)
+        yield server
+        server.stop()
+        _complain_of_statements(pytestconfig)
+        del pytestconfig.stash[WATCH]
 
 
 @pytest.fixture
@@ -122,24 +127,29 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 
 @pytest.fixture(scope="session")
-def _template(postgres_server: EmbeddedPostgres) -> str:
-    _create_database(postgres_server, TEMPLATE)
+def _databases(postgres_server: EmbeddedPostgres) -> Iterator[Databases]:
+    with Databases(postgres_server) as databases:
+        yield databases
+
+
+@pytest.fixture(scope="session")
+def _template(postgres_server: EmbeddedPostgres, _databases: Databases) -> str:
+    _databases.create(TEMPLATE)
     migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(TEST_KEY.encode()))
     return TEMPLATE
 
 
 @pytest.fixture
-def empty_database(postgres_server: EmbeddedPostgres) -> Iterator[Database]:
+def empty_database(_databases: Databases) -> Iterator[Database]:
     """A database with nothing in it."""
-    yield from _throwaway_database(postgres_server, "template1")
+    with _databases.throwaway() as database:
+        yield database
 
 
 @pytest.fixture
-def database(postgres_server: EmbeddedPostgres, _template: str) -> Iterator[Database]:
+def database(_databases: Databases, _template: str) -> Iterator[Database]:
     """A database with the control schema and the broker, and no tenant."""
-    for database in _throwaway_database(postgres_server, _template):
-        with database.connect(Role.OWNER) as connection:
-            ensure_database_grants(connection)
+    with _databases.throwaway(_template) as database:
         yield database
 
 
@@ -165,21 +175,7 @@ def _refuse_to_start(server: EmbeddedServer) -> None:
     raise AssertionError(f"this test starts {server.name}: mark it with @pytest.mark.server")
 
 
-def _create_database(server: EmbeddedPostgres, name: str, template: str = "template1") -> None:
-    with psycopg.connect(server.url("postgres"), autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
-
-
-def database_on(server: EmbeddedPostgres, name: str) -> Database:
-    """A database of the server, with a login for each role."""
-    settings = load_settings(database_url=server.url(name), **server.role_settings(name))
-    return Database.from_settings(settings)
-
-
 def _throwaway_database(server: EmbeddedPostgres, template: str) -> Iterator[Database]:
-    name = f"test_{uuid.uuid4().hex[:12]}"
-    _create_database(server, name, template)
-    yield database_on(server, name)
-    # The owner may not end what another role left connected.
-    with psycopg.connect(server.superuser_url(), autocommit=True) as connection:
-        connection.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+    """For fixtures that live longer than a test."""
+    with Databases(server) as databases, databases.throwaway(template) as database:
+        yield database

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from psycopg import Connection
+from psycopg import Connection, sql
 
 from clientmgr.base.errors import MigrationError
 from clientmgr.base.sqlfiles import Migration, read_migrations, sql_root
@@ -48,19 +48,21 @@ CREATE TABLE IF NOT EXISTS clientmgr.migrations (
 );
 """
 
-_DATABASE_GRANTS = """
+_DATABASE_GRANTS: Final = sql.SQL("""
 DO $$
+DECLARE
+    wanted CONSTANT name := coalesce(nullif({database}, ''), current_database());
 BEGIN
-    IF NOT has_database_privilege('clientmgr_ddl', current_database(), 'CREATE') THEN
-        EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', current_database());
+    IF NOT has_database_privilege('clientmgr_ddl', wanted, 'CREATE') THEN
+        EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', wanted);
     END IF;
     -- Nobody needs temporary tables, and a reader is to write nothing at all.
-    IF has_database_privilege('clientmgr_reader', current_database(), 'TEMPORARY') THEN
-        EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', current_database());
+    IF has_database_privilege('clientmgr_reader', wanted, 'TEMPORARY') THEN
+        EXECUTE format('REVOKE TEMPORARY ON DATABASE %I FROM PUBLIC', wanted);
     END IF;
 END
 $$;
-"""
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,10 +118,10 @@ def apply_folders(
     return applied
 
 
-def ensure_database_grants(connection: Connection[Any]) -> None:
-    """Let clientmgr_ddl create schemas here, and nobody temporary tables. No dump and no copy of a database carries
-    rights on the database with it."""
-    connection.execute(_DATABASE_GRANTS)
+def ensure_database_grants(connection: Connection[Any], database: str = "") -> None:
+    """Let clientmgr_ddl create schemas in this database (or the named one), and nobody temporary tables. No dump and no
+    copy of a database carries rights on the database with it."""
+    connection.execute(_DATABASE_GRANTS.format(database=sql.Literal(database)))
 
 
 def pending(recorded: Sequence[tuple[int, str, str]], available: Sequence[Migration], where: str) -> list[Migration]:

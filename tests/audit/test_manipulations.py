@@ -18,7 +18,7 @@ from clientmgr.audit.places.file import FilePlace
 from clientmgr.audit.verification import FindingKind, Verdict, verify_log
 from clientmgr.base.database import Database, Role
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
-from tests.conftest import database_on
+from tests.databases import database_on
 from tests.keys import TEST_KEY
 
 LOGGER = AuditLogger(TEST_KEY.encode())

@@ -23,7 +23,7 @@ from clientmgr.operations.dagster_addresses import dagster_database_url, ensure_
 from clientmgr.operations.migrations import migrate_database
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.cli.calling import Cli
-from tests.conftest import database_on
+from tests.databases import database_on
 from tests.keys import TEST_KEY
 
 ROLES = (Role.DDL, Role.WRITER, Role.READER)

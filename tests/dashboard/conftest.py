@@ -5,47 +5,49 @@ from pathlib import Path
 
 import pytest
 
-from clientmgr.base.database import Database, Role
-from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.database import Database
 from clientmgr.base.settings import load_settings
-from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.server import free_port
 from clientmgr_dashboard.access.authentication import COOKIE
-from tests.conftest import _throwaway_database
 from tests.dashboard.house import House, Visit, furnish, serving, sign_in, write_users
+from tests.databases import Databases
 from tests.keys import TEST_KEY
 
 
 @pytest.fixture(scope="session")
-def house(
-    postgres_server: EmbeddedPostgres, _template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[House]:
-    yield from _furnished(postgres_server, _template, tmp_path_factory.mktemp("house"))
+def _furnished(_databases: Databases, _template: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The database that all houses are copies of: to furnish one takes a hundred times as long."""
+    name = "furnished"
+    _databases.create(name, _template)
+    furnish(_house_on(_databases.on(name), tmp_path_factory.mktemp("furnishing")))
+    return name
+
+
+@pytest.fixture(scope="session")
+def house(_databases: Databases, _furnished: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with _databases.throwaway(_furnished) as database:
+        yield _house_on(database, tmp_path_factory.mktemp("house"))
 
 
 @pytest.fixture
-def spare_house(postgres_server: EmbeddedPostgres, _template: str, tmp_path: Path) -> Iterator[House]:
+def spare_house(_databases: Databases, _furnished: str, tmp_path: Path) -> Iterator[House]:
     """One that may be left in any state."""
-    yield from _furnished(postgres_server, _template, tmp_path)
+    with _databases.throwaway(_furnished) as database:
+        yield _house_on(database, tmp_path)
 
 
-def _furnished(server: EmbeddedPostgres, template: str, folder: Path) -> Iterator[House]:
-    for database in _throwaway_database(server, template):
-        with database.connect(Role.OWNER) as connection:
-            ensure_database_grants(connection)
-        settings = load_settings(
-            database_url=database.url,
-            data_dir=folder,
-            audit_hash_key=TEST_KEY,
-            dashboard_port=0,
-            # Nobody is there; a refused connection is quicker than a name that has to be found.
-            live_ws_port=free_port(),
-            dagster_port=free_port(),
-            broker_wait_period_ms=50,
-        )
-        house = House(settings, Database.from_settings(settings))
-        furnish(house)
-        yield house
+def _house_on(database: Database, folder: Path) -> House:
+    settings = load_settings(
+        database_url=database.url,
+        data_dir=folder,
+        audit_hash_key=TEST_KEY,
+        dashboard_port=0,
+        # Nobody is there; a refused connection is quicker than a name that has to be found.
+        live_ws_port=free_port(),
+        dagster_port=free_port(),
+        broker_wait_period_ms=50,
+    )
+    return House(settings, Database.from_settings(settings))
 
 
 @pytest.fixture(scope="session")

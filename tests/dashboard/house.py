@@ -122,8 +122,7 @@ def furnish(house: House) -> None:
         event("contactLinked", customer=BUSY, client=MISCHIEF, application=MISCHIEF, contactId=CONTACT),
         {"customerId": MISCHIEF, "pushToken": SECRET},
     )
-    for night in range(NIGHTS, -1, -1):
-        _count(house, BUSY, datetime.now(UTC) - timedelta(days=night), 1000 + 10 * (NIGHTS - night))
+    _count(house, BUSY)
     house.query(
         "UPDATE clientmgr.dashboard_tenant_metrics SET sync_status = 'differs', sync_difference_share = 0.2,"
         " sync_sampled = 100, sync_different = 20, sync_different_fields = %s, sync_differences = %s, failure = %s"
@@ -152,9 +151,24 @@ def furnish(house: House) -> None:
     house.dead_letter(MISCHIEF.encode(), error=MISCHIEF, tenant=MISCHIEF, key=MISCHIEF)
 
 
-def _count(house: House, customer: int, at: datetime, devices: int) -> None:
-    """A night's collection, as Dagster leaves it."""
-    values = {
+def _count(house: House, customer: int) -> None:
+    """Every night's collection, as Dagster leaves it."""
+    nights = [
+        _counted(customer, datetime.now(UTC) - timedelta(days=night), 1000 + 10 * (NIGHTS - night))
+        for night in range(NIGHTS, -1, -1)
+    ]
+    columns, places = ", ".join(nights[0]), ", ".join(["%s"] * len(nights[0]))
+    with house.database.connect(Role.OWNER) as connection:
+        for table, collections in (
+            ("dashboard_tenant_metrics", nights[-1:]),
+            ("dashboard_tenant_metrics_history", nights),
+        ):
+            statement = f"INSERT INTO clientmgr.{table} ({columns}) VALUES ({places})"
+            connection.cursor().executemany(statement.encode(), [list(one.values()) for one in collections])
+
+
+def _counted(customer: int, at: datetime, devices: int) -> dict[str, Any]:
+    return {
         "customer_id": customer,
         "collected_at": at,
         "run_id": MISCHIEF,
@@ -184,16 +198,6 @@ def _count(house: House, customer: int, at: datetime, devices: int) -> None:
         "table_bytes": 123_456_789,
         "sync_status": "not checked",
     }
-    places = ", ".join(["%s"] * len(values))
-    for table in ("dashboard_tenant_metrics", "dashboard_tenant_metrics_history"):
-        conflict = (
-            "ON CONFLICT (customer_id) DO UPDATE SET collected_at = excluded.collected_at, devices = excluded.devices"
-            if table == "dashboard_tenant_metrics"
-            else ""
-        )
-        house.query(
-            f"INSERT INTO clientmgr.{table} ({', '.join(values)}) VALUES ({places}) {conflict}", *values.values()
-        )
 
 
 class Visit(httpx.Client):
