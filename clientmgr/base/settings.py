@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 from pydantic_settings import SettingsError as UnreadableSettingError
 
 from clientmgr.base.errors import SettingsError
@@ -100,6 +100,23 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_file=".env", env_file_encoding="utf-8", extra="ignore", frozen=True, validate_default=True
     )
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """As usual, without those in which no setting stands: to ask one for each setting takes milliseconds."""
+        named = [
+            source
+            for source in (env_settings, dotenv_settings)
+            if not isinstance(source, EnvSettingsSource) or not cls.model_fields.keys().isdisjoint(source.env_vars)
+        ]
+        return init_settings, *named
 
     # Stores
     database_url: PostgresUrl = Field(
