@@ -33,14 +33,26 @@ WATCH = pytest.StashKey[StatementWatch]()
 """On the session's PostgreSQL server, once it runs."""
 
 
+SPARK_SESSION = "tests/spark/"
+OWN_SPARK = frozenset(
+    f"tests/spark/test_{name}.py"
+    for name in ("adbc", "concurrent_writes", "packing", "scan_turns", "shared_server", "slices", "submit")
+)
+"""Files of that folder that do without the shared Spark session, so that any worker may have them."""
 LONGEST_FIRST = (
-    "tests/spark/",
-    "tests/dagster/test_system.py",
+    SPARK_SESSION,
+    "tests/spark/test_shared_server.py",
     "tests/streaming/test_kills.py",
     "tests/processes/test_up.py",
-    "tests/devices/test_any_order.py",
+    "tests/dagster/test_stopping.py",
+    "tests/dagster/test_backfills.py",
+    "tests/spark/test_submit.py",
+    "tests/dagster/test_system.py",
+    "tests/broker/faults/test_faults.py",
+    "tests/device_mapper/test_kills.py",
+    "tests/dashboard/test_api.py",
 )
-"""What takes minutes. Begun last, it would be all that one worker does while the other has nothing left."""
+"""What takes a minute or more. Begun last, it would be all that one worker does while the others have nothing left."""
 
 
 SERVER_FIXTURES = frozenset(
@@ -51,21 +63,29 @@ its own says so with `@pytest.mark.server`. `make check` runs all the others.
 """
 
 
+def kept_together(nodeid: str) -> str:
+    """What one worker has all of: a file, for its fixtures, and all files that share the Spark session."""
+    file = nodeid.partition("::")[0]
+    return SPARK_SESSION if file.startswith(SPARK_SESSION) and file not in OWN_SPARK else file
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST_FIRST))
+    places = {scope: place for place, scope in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(kept_together(item.nodeid), len(places)))
     for item in items:
-        if isinstance(item, pytest.Function) and not SERVER_FIXTURES.isdisjoint(item.fixturenames):
+        if not isinstance(item, pytest.Function):
+            continue
+        if not SERVER_FIXTURES.isdisjoint(item.fixturenames):
             item.add_marker("server")
+        if "spark" in item.fixturenames and kept_together(item.nodeid) in OWN_SPARK:
+            raise pytest.UsageError(f"{item.nodeid} uses the shared Spark session: take its file out of OWN_SPARK")
 
 
 class FilesTogether(LoadScopeScheduling):  # type: ignore[misc]
-    """On several workers a file stays together, for its fixtures; so does all that shares the Spark session.
-
-    (`--dist loadgroup` is for this, but pytest 9.2 has done away with the attribute that it sets.)
-    """
+    """`--dist loadgroup` is for this, but pytest 9.2 has done away with the attribute that it sets."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "tests/spark/" if nodeid.startswith("tests/spark/") else nodeid.partition("::")[0]
+        return kept_together(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesTogether:
