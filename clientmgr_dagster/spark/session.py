@@ -33,6 +33,9 @@ Result = TypeVar("Result")
 
 APPLICATION_TAG = "clientmgr/spark_application"
 UI_TAG = "clientmgr/spark_ui"
+LONGEST_BACKOFF_MS = 5_000
+PATIENCE_MS = 600_000
+"""How long a run tries to reach a Connect server, and how long at most it sleeps before it tries again."""
 _PYTHON = "PYSPARK_PYTHON"
 _CONNECT_TOKEN = "SPARK_CONNECT_AUTHENTICATE_TOKEN"  # noqa: S105  # the name of pyspark's variable
 
@@ -128,20 +131,33 @@ def start_session(settings: Settings, more: dict[str, Any] | None = None, *, nam
 
     `name`: the id of the run that it is for.
     """
-    builder = SparkSession.builder
-    for key, value in {**session_config(settings), **settings.spark_conf, **(more or {})}.items():
-        builder = builder.config(key, value)
+    config = {**session_config(settings), **settings.spark_conf, **(more or {})}
     if settings.spark_connect_url:
         if token := settings.spark_connect_token.get_secret_value():
             os.environ[_CONNECT_TOKEN] = token
-        session = builder.remote(_named(settings.spark_connect_url, name)).create()
+        session = _connected(_named(settings.spark_connect_url, name), config)
     else:
         _prepare_environment(settings)
-        for key, value in driver_config(settings, more or {}).items():
-            builder = builder.config(key, value)
+        builder = SparkSession.builder.config(map={**config, **driver_config(settings, more or {})})
         with interrupts_stay_as_they_are():
             session = builder.getOrCreate()
         session.sparkContext.setJobDescription(f"{APP_NAME} run {name}" if name else APP_NAME)
+    return session
+
+
+def _connected(url: str, config: dict[str, Any]) -> SparkSession:
+    """A new session on a Connect server, which may only just be starting, or starting again.
+
+    Left to itself the client sleeps up to a minute between two attempts: a run would wait that long for a server that
+    has been there for most of it.
+    """
+    from pyspark.sql.connect.client.retries import DefaultPolicy
+    from pyspark.sql.connect.session import SparkSession as ConnectSession
+
+    session: SparkSession = SparkSession.builder.remote(url).create()  # says nothing to the server yet
+    patient = DefaultPolicy(max_backoff=LONGEST_BACKOFF_MS, max_retries=PATIENCE_MS // LONGEST_BACKOFF_MS)
+    session.client.set_retry_policies([patient])
+    ConnectSession.builder.config(map=config).getOrCreate()  # the one that this thread has just made
     return session
 
 

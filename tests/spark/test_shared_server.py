@@ -34,6 +34,7 @@ HOLD = sys.argv[1] + ".hold"
 @dg.asset(retry_policy=dg.RetryPolicy(max_retries=3))
 def counted(context: dg.AssetExecutionContext, spark: SparkResource) -> None:
     session = spark.spark_session
+    assert [policy.max_backoff for policy in session.client.get_retry_policies()] == [5_000], "no minutes of idle sleep"
     assert not session.catalog.tableExists("mine")
     # In one task: the server has a core for the other run.
     session.range(0, 4, 1, 1).createOrReplaceTempView("mine")
