@@ -1,6 +1,8 @@
 # Two commands matter: `make demo` and `make test`. Each sets up what it needs, in `.venv`, and nothing outside this folder.
 
 PYTHON ?= python3
+# Of the tests: one a core. They wait now and then, so that one more may be quicker.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -10,7 +12,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins node-clients demo up test check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
+.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -34,7 +36,10 @@ up: setup ## Run the whole system without demo data
 	@exec $(BIN)/clientmgr up
 
 test: setup standins lint ## Lint, type-check and run the test suite
-	$(BIN)/pytest -n 2 --no-loadscope-reorder -m "not bench"
+	$(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder -m "not bench"
+
+thorough: setup standins ## The tests with all examples of the properties: before a release, and after work on the rules
+	THOROUGH_TESTS=1 $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder -m "not bench"
 
 test-bench: setup standins ## Every benchmark in small: it runs, and its variants do the same work; a minute or two
 	$(BIN)/pytest -n 2 --no-loadscope-reorder -m bench
