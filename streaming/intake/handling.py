@@ -104,8 +104,8 @@ class Desk:
     def _open_to_all(self, method: str, path: str) -> Response:
         if path not in ("/healthz", "/openapi.json"):
             raise RefusedError(404, "there is nothing here; /openapi.json says what there is")
-        if method != "GET":
-            raise _method_not_allowed(["GET"])
+        if method not in ("GET", "HEAD"):
+            raise _method_not_allowed(["GET", "HEAD"])
         if path == "/openapi.json":
             return Response(200, self._document)
         if self._keyring.is_stale:
