@@ -21,6 +21,7 @@ from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.web.handling import PageRoute
 from streaming.intake.routes import DEVICE_ROUTES, EVENTS_PATH
 from streaming.intake.routes import OPEN_TO_ALL as INTAKE_OPEN_TO_ALL
+from streaming.live.broadcast.http import PAGE
 from tools.docs import gateway_rights
 from tools.docs.markdown import code, table
 
@@ -70,11 +71,10 @@ def metrics() -> Matrix:
 def live() -> Matrix:
     """LIVE_WS_PORT (streaming/live/broadcast)."""
     columns = ("live broadcast", "without a token", "with a token for some events", "with a token for `*`")
-    files = "`GET /live` and its files: a page without data"
     return Matrix(
         columns,
         (
-            (files, YES, YES, YES),
+            *((f"`GET {path}`: without data", YES, YES, YES) for path in PAGE),
             ("`GET /healthz`: well or not", YES, YES, YES),
             ("`/ws`: positions of an event", NO, "those events", YES),
             ("`/ws`: positions with `LIVE_AUTH=off`, on loopback, for a demo", YES, YES, YES),
