@@ -71,7 +71,7 @@ def header_of(file: Path, form: Format, *, delimiter: str = ",") -> Sequence[str
                 raise InvalidInputError("FILE", f"a first line that names the columns ({error})", file.name) from None
         if not header:
             raise InvalidInputError("FILE", "a first line that names the columns", file.name)
-        return header
+        return [as_written(name) for name in header]
     return None
 
 
@@ -79,7 +79,7 @@ def _read_csv(file: Path, delimiter: str) -> Iterator[RawRow]:
     csv.field_size_limit(LONGEST_CELL)
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter)
-        header = next(reader, [])
+        header = [as_written(name) for name in next(reader, [])]
         width = len(header)
         while True:
             try:
