@@ -126,7 +126,7 @@ def test_whoever_has_no_right_to_it_is_refused_each_call(
 ) -> None:
     """Every call that the gateway knows: one that forgets to ask what its caller may is found here."""
     topic, subscription = orders
-    snapshot = f"projects/{PROJECT}/snapshots/{uuid.uuid4().hex[:8]}x"
+    snapshot = f"projects/{PROJECT}/snapshots/kept-{uuid.uuid4().hex[:8]}"
     as_("boss").subscriber.create_snapshot(name=snapshot, subscription=subscription)
     label = {"labels": {"a": "b"}}, {"paths": ["labels"]}
     of_all = {"topic": topic, "subscription": subscription, "snapshot": snapshot, "project": f"projects/{PROJECT}"}
