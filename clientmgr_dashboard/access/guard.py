@@ -150,8 +150,12 @@ class Guard:
         return None
 
     def _is_own_host(self, headers: Headers) -> bool:
-        """Where people sign in, a page whose name points here (DNS rebinding) has no cookie. Elsewhere, this helps."""
-        return self._authenticator.sign_in_needed or headers.get("host", "").lower() in self._door.hosts
+        """Where people sign in, a page whose name points here (DNS rebinding) has no cookie. Elsewhere, this helps.
+
+        Of two names a proxy before us may go by the other.
+        """
+        hosts = headers.getlist("host")
+        return len(hosts) < 2 and (self._authenticator.sign_in_needed or "".join(hosts).lower() in self._door.hosts)
 
     def is_same_origin(self, headers: Headers) -> bool:
         return is_same_origin(headers, self._door.origin)

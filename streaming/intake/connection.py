@@ -22,7 +22,9 @@ from streaming.intake.problems import PROBLEM_JSON, RefusedError
 
 log = get_logger(__name__)
 
-MOST_HEAD_BYTES: Final = 16 * 1024
+MOST_BARREN_BYTES: Final = 16 * 1024
+"""Without a byte of a body among them: a head, sizes of chunks and their extensions, trailers. The parser has no limit
+of its own, and takes the longer over a field the longer it is."""
 MOST_HEADERS: Final = 64
 REQUEST_WITHIN_S: Final = 15.0
 """How long a client may take for a whole request, and for reading the answer."""
@@ -92,7 +94,7 @@ class Connection(asyncio.Protocol):
     def _begin(self) -> None:
         self._in_head = True
         self._has_begun = False
-        self._head_bytes = 0
+        self._barren_bytes = 0
         self._url = b""
         self._headers: dict[str, str] = {}
         self._header_count = 0
@@ -124,22 +126,24 @@ class Connection(asyncio.Protocol):
             house.everybody_left.set()
 
     def data_received(self, data: bytes) -> None:
-        if self._is_refused:
-            return
-        if self._in_head:
-            if not self._has_begun:
-                self._has_begun = True
-                if self._task is None:
-                    self._due_at = time.monotonic() + REQUEST_WITHIN_S
-            self._head_bytes += len(data)
+        for start in range(0, len(data), MOST_BARREN_BYTES):
+            if not self._is_refused:
+                self._feed(data[start : start + MOST_BARREN_BYTES])
+
+    def _feed(self, data: bytes) -> None:
+        if self._in_head and not self._has_begun:
+            self._has_begun = True
+            if self._task is None:
+                self._due_at = time.monotonic() + REQUEST_WITHIN_S
+        self._barren_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             self._refuse(400, "Upgrade: expected none; the intake speaks HTTP/1.1 alone")
         except httptools.HttpParserError as error:
             self._refuse(400, f"expected HTTP/1.1 ({error})"[:200])
-        if self._in_head and self._head_bytes > MOST_HEAD_BYTES:
-            self._refuse(431, f"at most {MOST_HEAD_BYTES} bytes before the body")
+        if self._barren_bytes > MOST_BARREN_BYTES:
+            self._refuse(431, f"at most {MOST_BARREN_BYTES} bytes before, between and after what the body holds")
 
     def eof_received(self) -> bool:
         """Whoever sent all it wanted to may still read its answer."""
@@ -168,7 +172,7 @@ class Connection(asyncio.Protocol):
         key = _READ.get(name.lower())
         if key is None:
             return
-        text = value.decode("latin-1")
+        text = value.decode("latin-1").strip(" \t")
         given = self._headers.get(key)
         self._headers[key] = text if given is None else f"{given}, {text}"
 
@@ -176,6 +180,7 @@ class Connection(asyncio.Protocol):
         if self._is_refused:
             return
         self._in_head = False
+        self._barren_bytes = 0
         length = self._headers.get("content-length", "0")
         if not length.isdecimal() or int(length) > self._house.most_body_bytes:
             self._refuse_body()
@@ -185,6 +190,7 @@ class Connection(asyncio.Protocol):
     def on_body(self, body: bytes) -> None:
         if self._is_refused:
             return
+        self._barren_bytes = 0
         self._body_bytes += len(body)
         self._house.buffered_bytes += len(body)
         if self._body_bytes > self._house.most_body_bytes:
@@ -224,7 +230,7 @@ class Connection(asyncio.Protocol):
         if self._transport.is_closing():
             return
         keep_alive = keep_alive and not self._house.is_closing and not self._is_refused
-        self._transport.write(_encoded(response, keep_alive))
+        self._transport.write(_encoded(response, keep_alive, head_only=request.method == "HEAD"))
         if not keep_alive:
             self._transport.close()
         elif self._queue:
@@ -292,7 +298,8 @@ def _date(_second: int) -> str:
     return email.utils.formatdate(usegmt=True)
 
 
-def _encoded(response: Response, keep_alive: bool) -> bytes:
+def _encoded(response: Response, keep_alive: bool, *, head_only: bool = False) -> bytes:
+    """As bytes. A body after HEAD would be taken for the next answer: behind a proxy, for another caller's."""
     head = [
         _status_line(response.status),
         f"date: {_date(int(time.time()))}\r\ncontent-length: {len(response.body)}\r\n",
@@ -302,7 +309,7 @@ def _encoded(response: Response, keep_alive: bool) -> bytes:
         head.append(f"content-type: {response.content_type}\r\n")
     head += [f"{name}: {value}\r\n" for name, value in response.headers]
     head.append("\r\n" if keep_alive else "connection: close\r\n\r\n")
-    return "".join(head).encode("latin-1") + response.body
+    return "".join(head).encode("latin-1") + (b"" if head_only else response.body)
 
 
 @functools.cache

@@ -26,7 +26,15 @@ from streaming.intake.keyring import Keyring
 from streaming.intake.limits import RateLimit
 from streaming.intake.openapi import document
 from streaming.intake.problems import PROBLEM_JSON, FieldProblem, RefusedError, invalid, wrong_field
-from streaming.intake.routes import DEVICES_PATH, EVENTS_PATH, Accepted, find_route, methods_of
+from streaming.intake.routes import (
+    DEVICES_PATH,
+    DOCUMENT_PATH,
+    EVENTS_PATH,
+    OPEN_TO_ALL,
+    Accepted,
+    find_route,
+    methods_of,
+)
 
 log = get_logger(__name__)
 
@@ -102,11 +110,11 @@ class Desk:
         return Response(202, _ENCODER.encode(Accepted(len(intake.event_ids), intake.event_ids)))
 
     def _open_to_all(self, method: str, path: str) -> Response:
-        if path not in ("/healthz", "/openapi.json"):
+        if path not in OPEN_TO_ALL:
             raise RefusedError(404, "there is nothing here; /openapi.json says what there is")
-        if method != "GET":
-            raise _method_not_allowed(["GET"])
-        if path == "/openapi.json":
+        if method not in ("GET", "HEAD"):
+            raise _method_not_allowed(["GET", "HEAD"])
+        if path == DOCUMENT_PATH:
             return Response(200, self._document)
         if self._keyring.is_stale:
             return Response(503, b"not well", "text/plain; charset=utf-8")

@@ -16,6 +16,9 @@ else:
 PREFIX: Final = "/v1"
 EVENTS_PATH: Final = f"{PREFIX}/events"
 DEVICES_PATH: Final = f"{PREFIX}/devices"
+HEALTH_PATH: Final = "/healthz"
+DOCUMENT_PATH: Final = "/openapi.json"
+OPEN_TO_ALL: Final = (HEALTH_PATH, DOCUMENT_PATH)
 
 Method = Literal["GET", "PUT", "POST", "PATCH", "DELETE"]
 

@@ -1,5 +1,7 @@
 """Who is let in, and what they may do: loopback, sign-in, roles, sessions, forms of other sites."""
 
+import contextlib
+import http.client
 import signal
 import subprocess
 from pathlib import Path
@@ -62,6 +64,13 @@ def test_where_nobody_signs_in_only_this_machines_names_are_answered(visit: Visi
     assert visit.get("/api/v1/overview", headers={"Host": "evil.example"}).status_code == 421
     port = visit.base_url.port
     assert visit.get("/", headers={"Host": f"localhost:{port}"}).status_code == 200
+    twice = http.client.HTTPConnection("localhost", port or 0, timeout=60)
+    twice.putrequest("GET", "/", skip_host=True)
+    for name in (f"localhost:{port}", "evil.example"):
+        twice.putheader("Host", name)
+    twice.endheaders()
+    with contextlib.closing(twice):
+        assert twice.getresponse().status == 421
 
 
 def test_a_stranger_is_shown_the_sign_in_and_nothing_else(stranger: Visit) -> None:

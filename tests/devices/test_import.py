@@ -123,11 +123,14 @@ def test_a_row_becomes_what_events_of_its_time_would_make(
 def test_rows_that_can_not_be_imported_are_written_apart_with_line_and_reason(
     cli: Cli, database: Database, tmp_path: Path
 ) -> None:
-    bad = [{**ROW, "clientId": "c2", "contactId": "x"}, {**ROW, "clientId": "c3", "pushTokenKind": "pigeon"}]
+    bad = [
+        {**ROW, "clientId": "c2", "contactId": "x", "language": "=1+1", "@note": "-1+1"},
+        {**ROW, "clientId": "c3", "pushTokenKind": "pigeon"},
+    ]
     file = written(tmp_path / "devices.csv", [ROW, *bad, {**ROW, "clientId": "c4", "pushToken": ""}])
     with Path(file).open("a") as stream:
         stream.write("too,few\n\n")
-    result = cli("devices", "import", file, "-c", "7", "--json")
+    result = cli("devices", "import", file, "-c", "7", "--map", "@note=", "--json")
     assert (result.code, result.json["imported"], result.json["rejected"]) == (1, 2, 3)
     assert result.json["reasons"] == {"contactId": 1, "pushTokenKind": 1, "row": 1}
     rejected = Path(result.json["rejectedFile"])
@@ -136,13 +139,14 @@ def test_rows_that_can_not_be_imported_are_written_apart_with_line_and_reason(
         found = list(csv.reader(stream))
     assert [row[0] for row in found[1:]] == ["3", "4", "6"]
     assert "expected an integer" in found[1][1]
+    assert ("'@note" in found[0], "'=1+1" in found[1], "'-1+1" in found[1]) == (True, True, True), "no formulas"
     assert [row[1] for row in rows_of(database)] == ["c1", "c4"]
 
     # Mended, the file of rejected rows is imported as it stands.
     text = rejected.read_text().replace(",x,", ",43,").replace("pigeon", "fcm_fid").rsplit('6,"row', 1)[0]
     mended = tmp_path / "mended.csv"
     mended.write_text(text)
-    cli.ok("devices", "import", str(mended), "-c", "7")
+    cli.ok("devices", "import", str(mended), "-c", "7", "--map", "@note=")
     assert [row[1] for row in rows_of(database)] == ["c1", "c2", "c3", "c4"]
 
 
@@ -216,6 +220,7 @@ def test_an_export_is_imported_as_it_was(cli: Cli, database: Database, tmp_path:
     assert [row[11] for row in before] == ["none", "valid", "invalid", "valid"]
     exported = tmp_path / f"exported.{form}"
     cli.ok("devices", "export", "-c", "7", "--reveal", "-o", str(exported))
+    assert form != "csv" or ",'=1+1," in exported.read_text(), "no formulas"
     with database.connect(Role.OWNER) as connection:
         for table in ("devices", "contact_links", "push_token_claims", "push_token_verdicts"):
             connection.execute(f'DELETE FROM "tenant_7".{table}'.encode())

@@ -2,8 +2,11 @@
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,6 +17,7 @@ from clientmgr.contracts.device_events import DecodedEvent, decode_event
 from clientmgr.devices.fold import TenantHashes, fold, touched_by
 from clientmgr.devices.imports.changes import TenantRows
 from clientmgr.devices.imports.columns import ColumnMap
+from clientmgr.devices.imports.files import LONGEST_CELL, Format, header_of, read_rows
 from clientmgr.devices.imports.rows import ImportedRow, RowConverter, RowError
 from tests.devices.histories import CUSTOMER, HASHES
 from tests.examples import examples
@@ -185,3 +189,25 @@ def test_rows_are_the_changes_that_events_would_be(rows: list[ImportedRow]) -> N
     found = TenantRows.of(rows, HASHES)
     assert found.changes == expected
     assert found.touched == touched
+
+
+def damaged_parquet(file: Path) -> None:
+    pq.write_table(pa.table({"clientId": [str(number) for number in range(20_000)]}), file)
+    data = bytearray(file.read_bytes())
+    data[2_000:3_000] = b"\xff" * 1_000
+    file.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("form", "write", "why"),
+    [
+        ("csv", lambda file: file.write_text("clientId," + "x" * (LONGEST_CELL + 1)), "field larger than field limit"),
+        ("parquet", lambda file: file.write_bytes(b"PAR1"), "a Parquet file"),
+        ("parquet", damaged_parquet, "a whole Parquet file; after row 0"),
+    ],
+)
+def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, form: Format, write: Any, why: str) -> None:
+    file = tmp_path / "theirs"
+    write(file)
+    with pytest.raises(InvalidInputError, match=rf"FILE: expected .*{why}.*'theirs'"):
+        _ = header_of(file, form), list(read_rows(file, form))

@@ -50,6 +50,21 @@ def test_readers_only_read_and_nobody_changes_the_audit_log(rights: Matrix) -> N
     assert set(functions["append_to_audit_chain"][1:]) == {NO}, "it is for its trigger alone"
 
 
+def test_what_runs_with_its_owners_rights_finds_no_names_of_the_callers(database: Database) -> None:
+    """Whoever calls it chooses search_path, and a name in pg_temp goes before all others that are not told to."""
+    with database.connect(Role.OWNER) as connection:
+        found = connection.execute(
+            """
+            SELECT p.oid::regprocedure::text, coalesce(array_to_string(p.proconfig, ';'), ''),
+                EXISTS (SELECT FROM aclexplode(coalesce(p.proacl, acldefault('f', p.proowner))) WHERE grantee = 0)
+            FROM pg_proc AS p WHERE p.prosecdef AND p.pronamespace::regnamespace::text !~ '^pg_'
+            """
+        ).fetchall()
+    assert len(found) >= 10
+    assert [name for name, settings, _ in found if "search_path=pg_catalog, pg_temp" not in settings.split(";")] == []
+    assert [name for name, _, by_all in found if by_all] == []
+
+
 def test_no_role_of_ours_has_an_attribute_that_gives_it_more(database: Database) -> None:
     with database.connect(Role.OWNER) as connection:
         attributes = role_attributes(connection)

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import grpc
 import psycopg
 import pytest
 from google.api_core import exceptions
@@ -15,6 +16,7 @@ from google.pubsub_v1 import PublisherClient
 
 from clientmgr.base.database import Database
 from clientmgr.base.private_files import write_private
+from clientmgr.broker.gateway.rpc import _TYPES as CALLS
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER
 from tests.gateway.conftest import PROJECT, Clients, RawStream
 from tests.gateway.credentials import channel_with_token, clients_on, identities_file, token_of, write_identities
@@ -32,6 +34,7 @@ subscribe = ["acme-*"]
 attach = ["orders-*"]
 admin = ["acme-*"]""",
     "late": 'tenants = "all"\npublish = ["*"]',
+    "nobody": 'tenants = "all"\npublish = ["nothing-of-this-name"]',
 }
 MOST_SUBSCRIPTIONS = 15
 LONG_AGO = datetime(2001, 1, 1, tzinfo=UTC)
@@ -116,6 +119,49 @@ def test_nobody_is_let_in_without_a_known_token(as_: As, orders: tuple[str, str]
     for call in calls:
         with pytest.raises(exceptions.Unauthenticated):
             call()
+
+
+def test_whoever_has_no_right_to_it_is_refused_each_call(
+    guarded: GatewayProcess, as_: As, orders: tuple[str, str]
+) -> None:
+    """Every call that the gateway knows: one that forgets to ask what its caller may is found here."""
+    topic, subscription = orders
+    snapshot = f"projects/{PROJECT}/snapshots/kept-{uuid.uuid4().hex[:8]}"
+    as_("boss").subscriber.create_snapshot(name=snapshot, subscription=subscription)
+    label = {"labels": {"a": "b"}}, {"paths": ["labels"]}
+    of_all = {"topic": topic, "subscription": subscription, "snapshot": snapshot, "project": f"projects/{PROJECT}"}
+    requests: dict[str, dict[str, Any]] = {
+        "CreateTopic": {"name": f"{topic}-new"},
+        "UpdateTopic": {"topic": {"name": topic, **label[0]}, "update_mask": label[1]},
+        "Publish": {"topic": topic, "messages": [{"data": b"x"}]},
+        "CreateSubscription": {"name": f"{subscription}-new", "topic": topic},
+        "UpdateSubscription": {"subscription": {"name": subscription, **label[0]}, "update_mask": label[1]},
+        "ModifyAckDeadline": {"subscription": subscription, "ack_ids": ["1"], "ack_deadline_seconds": 30},
+        "Acknowledge": {"subscription": subscription, "ack_ids": ["1"]},
+        "Pull": {"subscription": subscription, "max_messages": 1},
+        "Seek": {"subscription": subscription, "time": {"seconds": 1}},
+        "CreateSnapshot": {"name": f"{snapshot}-new", "subscription": subscription},
+        "UpdateSnapshot": {"snapshot": {"name": snapshot, **label[0]}, "update_mask": label[1]},
+        "ListSchemas": {"parent": of_all["project"]},
+    }
+    answered: dict[str, object] = {}
+    with contextlib.closing(channel_with_token(guarded.address, token_of("nobody"))) as channel:
+        for call, (request_type, response_type) in CALLS.items():
+            name = call.rpartition("/")[2]
+            members = request_type.DESCRIPTOR.fields_by_name
+            ask = channel.unary_unary(
+                f"/{call}",
+                request_serializer=request_type.SerializeToString,
+                response_deserializer=response_type.FromString,
+            )
+            given = requests.get(name) or {key: value for key, value in of_all.items() if key in members}
+            try:
+                answered[name] = ask(request_type(**given), timeout=60).ListFields()
+            except grpc.RpcError as refused:
+                if refused.code() is not grpc.StatusCode.PERMISSION_DENIED:
+                    answered[name] = refused.details()
+    nothing_seen = ("ListTopics", "ListSubscriptions", "ListSnapshots", "ListSchemas")
+    assert answered == {name: [] for name in nothing_seen}
 
 
 def test_each_right_allows_its_own_calls_and_no_others(as_: As, orders: tuple[str, str]) -> None:

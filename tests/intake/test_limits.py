@@ -12,6 +12,7 @@ pytestmark = pytest.mark.anyio
 
 SEEN = "/v1/devices/c/seen"
 EVENT = {"eventType": "client.updated", "clientId": "c"}
+CHUNKED = b"POST /v1/events HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 PAGE = "https://shop.example.com"
 
 
@@ -82,10 +83,53 @@ async def test_what_is_no_request_ends_its_connection_and_no_other(door: Door) -
         (b"GET /" + b"x" * 20_000, 431),
         (b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 100 + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\nA: " + b"x" * 70_000, 431),
+        # The parser takes time that grows with the square of a trailer's length.
+        (CHUNKED + b"0\r\nA: " + b"x" * 70_000, 431),
+        (CHUNKED + b"1;a=" + b"x" * 70_000, 431),
+        (CHUNKED + b"0" * 70_000, 431),
+        # Of many small pieces it is still a body.
+        (CHUNKED + b"1\r\n \r\n" * 20_000 + b"0\r\nConnection: close\r\n\r\n", 401),
     ):
         answer = await raw(door, data)
         assert f" {status} ".encode() in answer.partition(b"\r\n")[0], (data[:60], answer[:200])
     assert (await door.call("POST", SEEN)).status_code == 202
+
+
+@pytest.mark.parametrize(
+    "framed",
+    [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding:\r\n chunked\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 4\r\nContent-Length: 0\r\n\r\n",
+        b"Content-Length: 0, 0\r\n\r\n",
+        b"Content-Length: +0\r\n\r\n",
+        b"Content-Length : 0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n1\nZ\n0\n\n",
+        b"Transfer-Encoding: chunked\r\n\r\n2;\nxx\r\n4c\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\n\r\n-1\r\nZ\r\n0\r\n\r\n",
+        b"Upgrade: x\r\nConnection: Upgrade\r\nContent-Length: 0\r\n\r\n",
+        b"A: b\rContent-Length: 4\r\n\r\n",
+        b"\n\n",
+    ],
+)
+async def test_what_two_readers_could_cut_differently_smuggles_no_request(door: Door, framed: bytes) -> None:
+    head = b"POST /v1/events HTTP/1.1\r\nHost: h\r\n"
+    answer = await raw(door, head + framed + b"GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 401 ")), answer
+    assert b"200 OK" not in answer
+
+
+async def test_an_answer_to_head_has_no_body_that_the_next_caller_could_get(door: Door) -> None:
+    for path, status in (("/healthz", 200), ("/v1/events", 405), ("/nowhere", 404)):
+        head = f"HEAD {path} HTTP/1.1\r\nHost: h\r\n\r\n"
+        answer = await raw(door, f"{head}GET /healthz HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n".encode())
+        first, second, rest = answer.decode().split("\r\n\r\n")
+        assert first.startswith(f"HTTP/1.1 {status} ")
+        assert (second.partition("\r\n")[0], rest) == ("HTTP/1.1 200 OK", "ok")
 
 
 async def test_requests_sent_ahead_are_answered_in_order(door: Door) -> None:

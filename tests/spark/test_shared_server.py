@@ -192,6 +192,14 @@ def test_a_server_that_nobody_uses_or_that_is_frozen_is_stopped_and_others_are_n
         eventually(lambda: shared.jvms() == [], "the idle server is gone", within_s=60)
 
 
+def test_a_page_in_this_machines_browser_has_no_server_started(tmp_path: Path) -> None:
+    with Shared(tmp_path) as shared, socket.create_connection((LOOPBACK, shared.port)) as page:
+        page.sendall(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\n\r\n{}")
+        page.settimeout(60)
+        assert page.recv(1) == b""
+        assert shared.jvms() == []
+
+
 WITH_ANOTHER_TOKEN = """
 import os, sys
 os.environ["SPARK_CONNECT_AUTHENTICATE_TOKEN"] = "another"

@@ -20,6 +20,8 @@ from clientmgr_dashboard.dagster_ui.routes import ROUTES, Needs
 from clientmgr_dashboard.pages import find_pages
 from clientmgr_dashboard.web.handling import PageRoute
 from streaming.intake.routes import DEVICE_ROUTES, EVENTS_PATH
+from streaming.intake.routes import OPEN_TO_ALL as INTAKE_OPEN_TO_ALL
+from streaming.live.broadcast.http import PAGE
 from tools.docs import gateway_rights
 from tools.docs.markdown import code, table
 
@@ -69,11 +71,10 @@ def metrics() -> Matrix:
 def live() -> Matrix:
     """LIVE_WS_PORT (streaming/live/broadcast)."""
     columns = ("live broadcast", "without a token", "with a token for some events", "with a token for `*`")
-    files = "`GET /live` and its files: a page without data"
     return Matrix(
         columns,
         (
-            (files, YES, YES, YES),
+            *((f"`GET {path}`: without data", YES, YES, YES) for path in PAGE),
             ("`GET /healthz`: well or not", YES, YES, YES),
             ("`/ws`: positions of an event", NO, "those events", YES),
             ("`/ws`: positions with `LIVE_AUTH=off`, on loopback, for a demo", YES, YES, YES),
@@ -100,7 +101,7 @@ def dagster() -> Matrix:
 def intake() -> Matrix:
     """INTAKE_PORT (streaming/intake), from its routes."""
     columns = ("intake", "nobody", "an application's key")
-    rows = [(f"`{path}`", YES, YES) for path in ("GET /healthz", "GET /openapi.json")]
+    rows = [(f"`GET {path}`", YES, YES) for path in INTAKE_OPEN_TO_ALL]
     rows.append((f"`POST {EVENTS_PATH}`: events of the key's own application", NO, YES))
     rows += [(f"`{route.method} {route.path}`: {route.summary}", NO, YES) for route in DEVICE_ROUTES]
     rows.append(("events of another customer or application, merges of contacts, anything that reads", NO, NO))
@@ -132,15 +133,18 @@ _ROLES: Final[tuple[str, ...]] = (*(role for role in DatabaseRole if role is not
 
 
 def database_rights(connection: Connection[Any], customer_id: CustomerId) -> Matrix:
-    """What each role may do with each table, and which functions it may run with their owner's rights."""
+    """What each role may do with each table, and which functions it may run with their owner's rights.
+
+    Whatever schema they are in: one that is new is not forgotten. Dagster's own tables are its own.
+    """
     roles = _ROLES
-    tables = connection.execute(_TABLES, (schema_name(customer_id),)).fetchall()
+    tables = connection.execute(_TABLES).fetchall()
     rights = {(table_oid, role): _rights(connection, table_oid, role) for table_oid, _, _ in tables for role in roles}
     rows = [
         (_named(schema, name, customer_id), *(rights[table_oid, role] for role in roles))
         for table_oid, schema, name in tables
     ]
-    functions = connection.execute(_FUNCTIONS, (list(roles),)).fetchall()
+    functions = connection.execute(_FUNCTIONS, {"roles": list(roles)}).fetchall()
     rows += [
         (f"function `{name}`, with its owner's rights", *(YES if role in able else NO for role in roles))
         for name, able in functions
@@ -185,7 +189,8 @@ def _named(schema: str, name: str, customer_id: CustomerId) -> str:
 
 _TABLES: Final = """
 SELECT c.oid::bigint, n.nspname, c.relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p', 'v', 'm') AND NOT c.relispartition AND n.nspname IN ('clientmgr', 'live', %s)
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND NOT c.relispartition
+    AND n.nspname !~ '^(pg_.*|information_schema|dagster)$'
 ORDER BY n.nspname, c.relname
 """
 _RIGHTS: Final = """
@@ -201,8 +206,9 @@ SELECT
     )
 """
 _FUNCTIONS: Final = """
-SELECT p.proname, array(SELECT r FROM unnest(%s::text []) AS r WHERE has_function_privilege(r, p.oid, 'EXECUTE'))
+SELECT CASE n.nspname WHEN 'clientmgr' THEN '' ELSE n.nspname || '.' END || p.proname,
+    array(SELECT r FROM unnest(%(roles)s::text []) AS r WHERE has_function_privilege(r, p.oid, 'EXECUTE'))
 FROM pg_proc AS p JOIN pg_namespace AS n ON n.oid = p.pronamespace
-WHERE n.nspname = 'clientmgr' AND p.prosecdef
-ORDER BY p.proname
+WHERE n.nspname !~ '^(pg_.*|information_schema)$' AND p.prosecdef
+ORDER BY n.nspname, p.proname
 """

@@ -63,11 +63,15 @@ def header_of(file: Path, form: Format, *, delimiter: str = ",") -> Sequence[str
     if form == "parquet":
         return list(_parquet(file).schema_arrow.names)
     if form == "csv":
+        csv.field_size_limit(LONGEST_CELL)
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-            header = next(csv.reader(stream, delimiter=delimiter), None)
+            try:
+                header = next(csv.reader(stream, delimiter=delimiter), None)
+            except csv.Error as error:
+                raise InvalidInputError("FILE", f"a first line that names the columns ({error})", file.name) from None
         if not header:
             raise InvalidInputError("FILE", "a first line that names the columns", file.name)
-        return header
+        return [as_written(name) for name in header]
     return None
 
 
@@ -75,7 +79,7 @@ def _read_csv(file: Path, delimiter: str) -> Iterator[RawRow]:
     csv.field_size_limit(LONGEST_CELL)
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
         reader = csv.reader(stream, delimiter=delimiter)
-        header = next(reader, [])
+        header = [as_written(name) for name in next(reader, [])]
         width = len(header)
         while True:
             try:
@@ -113,7 +117,14 @@ def _read_ndjson(file: Path) -> Iterator[RawRow]:
 
 def _read_parquet(file: Path) -> Iterator[RawRow]:
     number = 0
-    for batch in _parquet(file).iter_batches(batch_size=ROWS_A_READ):
+    batches = _parquet(file).iter_batches(batch_size=ROWS_A_READ)
+    while True:
+        try:
+            batch = next(batches, None)
+        except OSError as error:  # Arrow's word for pages that are damaged
+            raise InvalidInputError("FILE", f"a whole Parquet file; after row {number}: {error}", file.name) from None
+        if batch is None:
+            return
         columns = batch.schema.names
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
             number += 1

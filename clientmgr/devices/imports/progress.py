@@ -102,7 +102,7 @@ class RejectedRows:
         writer = csv.writer(text, lineterminator="\n")
         if self._columns is None:
             self._columns = (REJECTED_LINE, REJECTED_REASON, *row.columns)
-            writer.writerow(self._columns)
+            writer.writerow(map(harmless, self._columns))
         writer.writerow([row.line, harmless(reason), *map(harmless, row.values)])
         stream.write(text.getvalue().encode(errors="surrogateescape"))
 

@@ -20,6 +20,9 @@ LOOK_EVERY_S = 1.0
 FROZEN_AFTER = 6
 """So many times in a row it did not answer within `ANSWER_WITHIN_S`."""
 AT_ONCE_BYTES = 65536
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+"""With which gRPC begins. No page in this machine's browser can send it, so none can have the server started."""
+PREFACE_WITHIN_S = 10.0
 
 
 class Activator:
@@ -50,8 +53,12 @@ class Activator:
         here = {task} if (task := asyncio.current_task()) else set()
         self._connections |= here
         try:
+            begun = await asyncio.wait_for(reader.readexactly(len(PREFACE)), PREFACE_WITHIN_S)
+            if begun != PREFACE:
+                return
             server = await self._running_server()
             upstream_reader, upstream_writer = await asyncio.open_connection(LOOPBACK, server.port)
+            upstream_writer.write(begun)
             both = (
                 asyncio.create_task(_pass_on(reader, upstream_writer)),
                 asyncio.create_task(_pass_on(upstream_reader, writer)),
@@ -62,6 +69,8 @@ class Activator:
                 for direction in both:
                     direction.cancel()
                 upstream_writer.close()
+        except asyncio.IncompleteReadError:
+            pass  # gone without a word
         except (OSError, TimeoutError, ClientManagerError) as error:
             log.warning("a run could not be connected with Spark, it will try again", error=str(error))
         finally:

@@ -11,7 +11,7 @@ from clientmgr.base.metrics_server import PLAIN_TEXT
 from clientmgr.base.settings import Settings
 from streaming.live.broadcast.hub import Hub
 
-_PAGE: Final = {
+PAGE: Final = {
     "/live": ("live.html", "text/html; charset=utf-8"),
     "/live/live.css": ("live.css", "text/css; charset=utf-8"),
     "/live/live.js": ("live.js", "text/javascript; charset=utf-8"),
@@ -39,8 +39,8 @@ def answer(hub: Hub, request: Request, path: str) -> Response:
     if path == "/healthz":
         problem = hub.problem()
         return _response(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
-    if path in _PAGE:
-        name, content_type = _PAGE[path]
+    if path in PAGE:
+        name, content_type = PAGE[path]
         policy = f"{_POLICY} {' '.join(dashboard_origins(hub.settings))}"
         headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
         return _response(200, content_type, _file(name), headers)
