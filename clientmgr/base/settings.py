@@ -7,8 +7,9 @@ import functools
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
@@ -19,6 +20,8 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.hiding import display_value
 from clientmgr.base.strong_keys import HOW_TO_MAKE_ONE, is_sample_password, weakness
+
+Shown = TypeVar("Shown")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -746,11 +749,11 @@ class Settings(BaseSettings):
         """Whether the device mapper may read it, for customers whose flippers say so."""
         return self.has_legacy_store and self.client_fetcher_fallback_enabled
 
-    def effective(self) -> list[tuple[str, str, str]]:
+    def effective(self, shown: Callable[[Any], Shown] = display_value) -> list[tuple[str, Shown, str]]:
         """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
         rows = []
         for name, field in type(self).model_fields.items():
-            rows.append((name.upper(), display_value(self._decided(name)), field.description or ""))
+            rows.append((name.upper(), shown(self._decided(name)), field.description or ""))
         return rows
 
     def environment(self) -> dict[str, str]:

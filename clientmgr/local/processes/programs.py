@@ -50,7 +50,14 @@ def all_programs(
     `environment` goes before ours.
     """
     settings = with_shared_spark(settings)
-    environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
+    environment = {
+        # A thread of glibc's takes memory of its own otherwise, and hardly ever gives it back.
+        "MALLOC_ARENA_MAX": "2",
+        **os.environ,
+        **(environment or {}),
+        **settings.environment(),
+        "LOG_FORMAT": log_format,
+    }
     commands = own_commands()
     own = [*sharing(commands), *enumerate(more, len(commands))]
     return [
