@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
@@ -20,8 +20,6 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.hiding import display_value
 from clientmgr.base.strong_keys import HOW_TO_MAKE_ONE, is_sample_password, weakness
-
-Shown = TypeVar("Shown")
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 
@@ -749,7 +747,7 @@ class Settings(BaseSettings):
         """Whether the device mapper may read it, for customers whose flippers say so."""
         return self.has_legacy_store and self.client_fetcher_fallback_enabled
 
-    def effective(self, shown: Callable[[Any], Shown] = display_value) -> list[tuple[str, Shown, str]]:
+    def effective(self, shown: Callable[[Any], Any] = display_value) -> list[tuple[str, Any, str]]:
         """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
         rows = []
         for name, field in type(self).model_fields.items():

@@ -78,7 +78,7 @@ UNSET = {"AUDIT_ANCHORS", "ALERT_WEBHOOK_URL", "METRICS_TOKEN", "SPARK_CONF"}
 class Up:
     """A running `clientmgr up`, with what it wrote."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: str = "up") -> None:
         self.folder = folder
         self.port = free_port()
         self.metrics_port = free_ports_in_a_row(len(own_commands()))
@@ -94,7 +94,7 @@ class Up:
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
             self.process = subprocess.Popen(
-                [CLIENTMGR, "up"], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
+                [CLIENTMGR, command], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
             )
 
     @property
@@ -344,6 +344,27 @@ def test_the_log_holds_nothing_of_dagsters_chatter(terminated: Ended) -> None:
     records = [json.loads(line) for line in terminated.up.lines()]
     levels = {record["log.level"] for record in records if record["log.logger"].startswith("dagster")}
     assert levels <= {"warning", "error", "critical"}
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.parametrize("moment", ["before its first line", "server started"])
+def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(folder: Path, command: str, moment: str) -> None:
+    starting = Up(folder, command)
+    try:
+        if moment == "before its first line":
+            starting.wait_until(
+                lambda: mentioning(folder, among=with_descendants(starting.process.pid)), "a child runs"
+            )
+        else:
+            starting.wait_until(lambda: starting.names(moment), moment)
+        everything = with_descendants(starting.process.pid)
+        os.killpg(starting.process.pid, signal.SIGINT)
+        assert starting.process.wait(timeout=STOP_TIMEOUT_S) in (0, 130)
+        assert not running(everything)
+        assert "Traceback" not in starting.stderr.read_text()
+        assert not starting.names("program started")
+    finally:
+        starting.clean_up()
 
 
 def test_ctrl_c_stops_everything(another_up: Up) -> None:
