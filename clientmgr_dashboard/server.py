@@ -13,14 +13,13 @@ from typing import Any
 import uvicorn
 from starlette.types import ASGIApp
 
-from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.connection_places import Places
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, listening, service_url
-from clientmgr.base.logs import configure_logging, get_logger
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.logs import get_logger
 from clientmgr.base.server_tls import server_tls
 from clientmgr.base.settings import Settings
 from clientmgr_dashboard.access.exposure import ensure_not_open_to_others
@@ -67,16 +66,10 @@ class Service:
 DASHBOARD = Service(NAME, "DASHBOARD_HOST", "DASHBOARD_PORT", "DASHBOARD_URL", dashboard)
 
 
-def run_dashboard(settings: Settings) -> int:
-    """Run the dashboard as a process of its own."""
+def dashboard_work(settings: Settings) -> DaemonWork:
+    """What the dashboard does in a process of its own."""
     ensure_not_open_to_others(settings)
-    configure_logging(settings, process=NAME)
-
-    async def main(stop: asyncio.Event) -> None:
-        async with serve_metrics(settings):
-            await serve_until_stopped(settings, stop)
-
-    return run_until_stopped(main, use_uvloop=False)
+    return DaemonWork(NAME, lambda stop: serve_until_stopped(settings, stop), use_uvloop=False)
 
 
 async def serve_until_stopped(

@@ -8,6 +8,7 @@ import dataclasses
 import enum
 from collections.abc import Sequence
 
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import DONE, Batch, ConsumerOptions, Dead, Outcome
 from clientmgr.contracts import daemons, topics
@@ -76,5 +77,5 @@ def options(settings: Settings) -> ConsumerOptions:
     )
 
 
-def run(settings: Settings, *, token_type: str, burst: bool) -> int:
-    return daemon(TokenType(token_type)).run(settings, burst=burst)
+def work(settings: Settings, *, token_type: str, burst: bool) -> DaemonWork:
+    return daemon(TokenType(token_type)).work(settings, burst=burst)

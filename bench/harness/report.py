@@ -33,6 +33,16 @@ class Comparison:
     notes: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What was measured and is no race: a table of texts."""
+
+    title: str
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    notes: tuple[str, ...] = ()
+
+
 def speed_ratio(ours: Line, other: Line) -> float:
     """How many times as fast as `other` we are: the median over the rounds, each round compared within itself."""
     if len(ours.samples) != len(other.samples):
@@ -41,7 +51,22 @@ def speed_ratio(ours: Line, other: Line) -> float:
     return statistics.median(theirs.wall_s / mine.wall_s for mine, theirs in pairs)
 
 
-def print_comparison(console: Console, comparison: Comparison) -> None:
+def print_result(console: Console, result: Comparison | Listing) -> None:
+    console.print()
+    console.print(_table_of(result) if isinstance(result, Comparison) else _table_of_listing(result))
+
+
+def _table_of_listing(listing: Listing) -> Table:
+    table = Table(title=listing.title, title_justify="left", title_style="bold", caption_justify="left")
+    for number, heading in enumerate(listing.headings):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in listing.rows:
+        table.add_row(*row)
+    table.caption = "\n".join(listing.notes) or None
+    return table
+
+
+def _table_of(comparison: Comparison) -> Table:
     table = Table(title=comparison.title, title_justify="left", title_style="bold", caption_justify="left")
     table.add_column("variant", no_wrap=True)
     if comparison.amount > 1:
@@ -62,8 +87,7 @@ def print_comparison(console: Console, comparison: Comparison) -> None:
             f"{speed_ratio(first, line):.2f}×",
         )
     table.caption = "\n".join(comparison.notes) or None
-    console.print()
-    console.print(table)
+    return table
 
 
 def _time(seconds: float) -> str:

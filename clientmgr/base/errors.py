@@ -5,6 +5,7 @@ Libraries' exceptions are recognised by the SQLSTATE or status they carry, so th
 
 import enum
 import math
+from pathlib import PurePath
 from typing import Any, Final
 
 TRANSIENT_SQLSTATE_CLASSES: Final = frozenset({"08", "40", "53", "57"})
@@ -78,8 +79,9 @@ class InvalidInputError(PermanentError, ValueError):
     """A value from outside is not what it must be. Names the field and what was expected."""
 
     def __init__(self, field: str, expected: str, got: object) -> None:
-        shown = repr(got)
-        if len(shown) > 80:
+        # A path is shown whole: its end is what tells.
+        shown = str(got) if isinstance(got, PurePath) else repr(got)
+        if len(shown) > 80 and not isinstance(got, PurePath):
             shown = shown[:77] + "…"
         super().__init__(f"{field}: expected {expected}, got {shown}")
         self.field = field

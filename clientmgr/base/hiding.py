@@ -24,6 +24,15 @@ def display_value(value: Any) -> str:
     return text
 
 
+def json_value(value: Any) -> Any:
+    """The same for machines: numbers, booleans and lists stay what they are."""
+    if isinstance(value, dict):
+        return json.loads(display_value(value))
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [json_value(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float)) else display_value(value)
+
+
 def hide_password(url: str) -> str:
     """The URL without its password, wherever in it the password stands.
 

@@ -7,6 +7,7 @@ import functools
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -763,11 +764,11 @@ class Settings(BaseSettings):
         """Whether the device mapper may read it, for customers whose flippers say so."""
         return self.has_legacy_store and self.client_fetcher_fallback_enabled
 
-    def effective(self) -> list[tuple[str, str, str]]:
+    def effective(self, shown: Callable[[Any], Any] = display_value) -> list[tuple[str, Any, str]]:
         """(environment name, value with secrets hidden, help) of each setting, in the order they are declared."""
         rows = []
         for name, field in type(self).model_fields.items():
-            rows.append((name.upper(), display_value(self._decided(name)), field.description or ""))
+            rows.append((name.upper(), shown(self._decided(name)), field.description or ""))
         return rows
 
     def environment(self) -> dict[str, str]:

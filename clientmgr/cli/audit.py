@@ -16,6 +16,7 @@ from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.database import Role
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger
+from clientmgr.cli import check_proof
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, show_rows
 from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
 
@@ -150,3 +151,6 @@ def _chain(customer: str | None) -> int | None:
     if customer is None:
         return None
     return PLATFORM if customer == "0" else parse_customer_id(customer, field="--customer")
+
+
+check_proof.register(app)

@@ -12,12 +12,14 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
+from clientmgr.cli import device_import
 from clientmgr.cli.device_export import EXPORTERS, opened_output
 from clientmgr.cli.device_output import as_object, as_row, show_device
 from clientmgr.cli.output import (
     JsonOption,
     RevealOption,
     actor,
+    check_output,
     console,
     errors,
     open_database,
@@ -128,6 +130,8 @@ def export(
     customer_id = parse_customer_id(customer, field="--customer")
     if form is None:
         form = format_of(output, None) if output is not None and output.suffix else "csv"
+    if output is not None:
+        check_output(output)
     database, settings = open_database()
     with database.connect(Role.READER) as connection:
         lookup = DeviceLookup(connection, customer_id)
@@ -172,3 +176,6 @@ def _export_entry(customer_id: CustomerId, form: str, outcome: str, rows: int | 
 def _audit(database: Database, settings: Settings, entries: Sequence[AuditEntry]) -> None:
     with database.connect(Role.WRITER) as connection:
         AuditLogger.from_settings(settings).append(connection, entries)
+
+
+device_import.register(app)

@@ -89,7 +89,7 @@ def opened(file: Path) -> Iterator[IO[bytes]]:
             try:
                 source = stack.enter_context(file.open("rb"))
             except OSError as error:
-                raise InvalidInputError("--file", "a file that can be read", f"{file}: {error.strerror}") from None
+                raise InvalidInputError("--file", f"a file that can be read ({error.strerror})", file) from None
             if source.seekable():
                 yield source
                 return

@@ -19,6 +19,7 @@ from clientmgr.broker.tailing import tail_topic
 from clientmgr.cli.message_input import MessageForm, opened, parse_attributes
 from clientmgr.cli.message_output import json_line, text_line
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, progress_bar
+from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.publishers import stamp
 
 MESSAGES_A_CHUNK = 1000
@@ -57,6 +58,8 @@ def publish(
     stamped = parse_attributes(attributes or []) | stamp(topic, actor())
     form = MessageForm(topic, settings.broker_max_message_bytes, tenant, key, stamped)
     broker = open_broker(settings, database)
+    # Its reader would make it at its start: whoever publishes first need not wait for that.
+    create = create or (settings.broker == "postgres" and topic in well_known_topics())
     if message is not None and message != "-":
         single = form.message(message.encode(errors="surrogateescape"))
         published = asyncio.run(_publish(broker, settings, topic, [single], total=1, create=create))
@@ -113,6 +116,12 @@ def tail(
                     return
 
     raise typer.Exit(run_until_stopped(main))
+
+
+def well_known_topics() -> frozenset[str]:
+    """Those that daemons and Dagster's sensors read."""
+    read = (one.topic for entry in daemons.ALL for process in entry.processes for one in process.reads)
+    return frozenset({*read, topics.ACTIVATE_CUSTOMER, topics.ACCOUNT_DELETION})
 
 
 async def _publish(

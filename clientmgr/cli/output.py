@@ -2,22 +2,27 @@
 
 import getpass
 import json
+import os
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import Annotated, Any, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from clientmgr.base.data_folder import attach
 from clientmgr.base.database import Database
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.settings import Settings, load_settings
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 RevealOption = Annotated[
@@ -117,12 +122,25 @@ def print_json(value: Any) -> None:
 
 
 @contextmanager
-def progress_bar(description: str, total: int | None) -> Iterator[Progress]:
+def progress_bar(description: str, total: int | None) -> "Iterator[Progress]":
     """A bar on standard error, where that is a terminal; `progress.advance(progress.task_ids[0])` moves it."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=errors, transient=True, disable=not errors.is_terminal) as progress:
         progress.add_task(description, total=total)
         yield progress
+
+
+def check_output(path: Path, option: str = "--output") -> None:
+    """Refuse a file that can't be written, before the work that it is for."""
+    folder = path.parent
+    if path.is_dir():
+        raise InvalidInputError(option, "a file and no folder", path)
+    if not folder.is_dir():
+        raise InvalidInputError(option, "a file in a folder that is there", path)
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise InvalidInputError(option, "a file that you may write", path)
 
 
 def _title(name: str) -> str:
@@ -136,10 +154,19 @@ def _cell(value: Any) -> Text:
     elif isinstance(value, datetime):
         text = value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     elif isinstance(value, dict):
-        text = ", ".join(f"{key}={item}" for key, item in value.items())
+        text = ", ".join(f"{key}={_plain(item)}" for key, item in value.items())
+    elif isinstance(value, (list, tuple)):
+        text = ", ".join(map(_plain, value))
     else:
-        text = str(value)
+        text = _plain(value)
     return Text("".join(character if character.isprintable() else repr(character)[1:-1] for character in text))
+
+
+def _plain(value: Any) -> str:
+    """As JSON writes it, where Python would write something of its own."""
+    if value is None or isinstance(value, (bool, dict, list, tuple)):
+        return json.dumps(value, ensure_ascii=False, default=_to_json)
+    return str(value)
 
 
 def _to_json(value: Any) -> Any:

@@ -5,17 +5,19 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.private_files import write_private
-from clientmgr.cli.output import console, errors, open_database, show_record, show_rows
-from clientmgr.erasure.places import Stores, Watch
-from clientmgr.erasure.report import Report, as_text
-from clientmgr.erasure.stored_rows import Tick
-from clientmgr.operations.dagster_addresses import dagster_database_url
+from clientmgr.cli.output import check_output, console, errors, open_database, show_record, show_rows
+
+# Slow to import, and the commands beside those that prove need none of it.
+if TYPE_CHECKING:
+    from clientmgr.erasure.places import Stores, Watch
+    from clientmgr.erasure.report import Report
+    from clientmgr.erasure.stored_rows import Tick
 
 OutputOption = Annotated[
     Path | None, typer.Option("--output", "-o", help="A file, readable by you alone; - is standard output.")
@@ -27,13 +29,18 @@ SearchOption = Annotated[
 ]
 
 
-def open_stores() -> Stores:
+def open_stores() -> "Stores":
+    from clientmgr.erasure.places import Stores
+    from clientmgr.operations.dagster_addresses import dagster_database_url
+
     database, settings = open_database()
     return Stores(database, settings, dagster_database_url(settings))
 
 
-def hand_out(report: Report, file: Path | None, *, as_json: bool) -> None:
+def hand_out(report: "Report", file: Path | None, *, as_json: bool) -> None:
     """Show the report, write it where it is wanted, and end with its exit code."""
+    from clientmgr.erasure.report import as_text
+
     if file is not None:
         write_private(file, as_text(report))
     if as_json:
@@ -46,7 +53,7 @@ def hand_out(report: Report, file: Path | None, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def show_report(report: Report) -> None:
+def show_report(report: "Report") -> None:
     whom = f"customer {report.customer_id}"
     if report.contact_id is not None:
         whom = f"contact {report.contact_id} of {whom}"
@@ -108,10 +115,10 @@ def stopped_by_signals() -> Iterator[None]:
             signal.signal(one, handler)
 
 
-def watched() -> Watch:
+def watched() -> "Watch":
     """Says on standard error, where that is a terminal, which place is looked at and how far the look has come."""
 
-    def watch(place: str) -> Tick:
+    def watch(place: str) -> "Tick":
         seen = 0
         if not errors.is_terminal:
             return lambda _: None
@@ -137,6 +144,7 @@ def chosen_texts(search: list[str] | None) -> list[str]:
 def chosen_file(output: Path | None, *, force: bool) -> Path | None:
     if output is None or str(output) == "-":
         return None
+    check_output(output)
     if output.exists() and not force:
-        raise InvalidInputError("--output", "a file that is not there yet (or --force)", str(output))
+        raise InvalidInputError("--output", "a file that is not there yet (or --force)", output)
     return output

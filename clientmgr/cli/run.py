@@ -1,32 +1,80 @@
-"""`clientmgr run …`: a command for each daemon of the registry (clientmgr/contracts/daemons.py).
+"""`clientmgr run …`: a command for each daemon of the registry (clientmgr/contracts/daemons.py); several may be named.
 
 A command imports its daemon when it is called: that takes longer than most commands run.
 """
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 
+from clientmgr.base.daemon_process import DaemonWork, run_as_process
 from clientmgr.base.data_folder import attach
-from clientmgr.base.settings import load_settings
+from clientmgr.base.settings import Settings, load_settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry, Option
 
+Start = Callable[[Settings], DaemonWork]
+"""Imports a daemon and makes it ready, with the options that were given."""
+
+
+def run_all(chosen: Sequence[tuple[DaemonEntry, Start]]) -> None:
+    """Run what the command line names, each with its options."""
+    wants_key = any("AUDIT_HASH_KEY" in entry.settings for entry, _ in chosen)
+    settings = attach(load_settings(), with_key=wants_key)
+    raise typer.Exit(run_as_process(settings, [start(settings) for _, start in chosen]))
+
+
+class Daemons(TyperGroup):
+    """A group of which several commands may be named, each with its options behind it."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return ["NAME [OPTIONS] [NAME [OPTIONS]]..."]
+
+    def invoke(self, ctx: Any) -> None:
+        words = [*ctx._protected_args, *ctx.args]
+        if not words:
+            super().invoke(ctx)  # which says so
+        ctx.args, ctx._protected_args = [], []
+        chosen = []
+        with ctx:
+            while words:
+                name, command, words = self.resolve_command(ctx, words)
+                if command is None:
+                    raise LookupError(name)  # never: it refuses a name that it does not know
+                own, words = _until_next_name(words, daemons.entry(str(name)), self.commands)
+                with command.make_context(name, own, parent=ctx) as context:
+                    chosen.append(command.invoke(context))
+            run_all(chosen)
+
+
+def _until_next_name(words: Sequence[str], entry: DaemonEntry, names: Collection[str]) -> tuple[list[str], list[str]]:
+    """The words that belong to a daemon, and those from the next daemon's name on."""
+    with_value = {flag for option in entry.options if not isinstance(option.default, bool) for flag in option.flags}
+    for number, word in enumerate(words):
+        is_value = number and words[number - 1] in with_value
+        if word in names and not is_value:
+            return list(words[:number]), list(words[number:])
+    return list(words), []
+
+
 app = typer.Typer(
-    help="Run a daemon in the foreground. SIGTERM and Ctrl-C let it finish what it has in hand.", no_args_is_help=True
+    cls=Daemons,
+    help="Run a daemon in the foreground. SIGTERM and Ctrl-C let it finish what it has in hand.\n\n"
+    "Several run in one process, each with the options behind its name: they are stopped, and if one fails "
+    "restarted, as one.\n\nclientmgr run writer republisher device-mapper --type tx",
+    no_args_is_help=True,
 )
 
 
-def command_of(entry: DaemonEntry) -> Callable[..., None]:
+def command_of(entry: DaemonEntry) -> Callable[..., tuple[DaemonEntry, Start]]:
     """A function with the daemon's options as its parameters: typer reads them from the signature."""
 
-    def command(**options: Any) -> None:
-        run = load(entry.run)
-        settings = attach(load_settings(), with_key="AUDIT_HASH_KEY" in entry.settings)
-        raise typer.Exit(run(settings, **options))
+    def command(**options: Any) -> tuple[DaemonEntry, Start]:
+        return entry, lambda settings: load(entry.run)(settings, **options)
 
     command.__signature__ = inspect.Signature([parameter_of(option) for option in entry.options])  # type: ignore[attr-defined]
     return command
@@ -46,14 +94,14 @@ def parameter_of(option: Option) -> inspect.Parameter:
     )
 
 
-def load(name: str) -> Callable[..., int]:
-    """What a name like `streaming.writer:DAEMON.run` stands for."""
+def load(name: str) -> Callable[..., DaemonWork]:
+    """What a name like `streaming.writer:DAEMON.work` stands for."""
     module, _, attributes = name.partition(":")
     found: Any = importlib.import_module(module)
     for attribute in attributes.split("."):
         found = getattr(found, attribute)
-    run: Callable[..., int] = found
-    return run
+    start: Callable[..., DaemonWork] = found
+    return start
 
 
 for _entry in daemons.ALL:

@@ -14,6 +14,7 @@ from clientmgr.cli.output import (
     YesOption,
     actor,
     console,
+    errors,
     open_database,
     print_json,
     progress_bar,
@@ -31,8 +32,6 @@ from clientmgr.cli.proof_output import (
     stopped_by_signals,
     watched,
 )
-from clientmgr.erasure.proof import prove_account
-from clientmgr.tenants.reconciliation import Reconciler
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
 from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
 
@@ -99,10 +98,17 @@ def migrate(customer_ids: CustomerIds = None, file: FileOption = None, as_json: 
 def delete(customer_id: Annotated[str, typer.Argument()], yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Delete a customer's account: drop its schema with all devices, and record it in the audit log."""
     customer = parse_customer_id(customer_id)
-    manager = _manager()
+    database, settings = open_database()
+    manager = TenantSchemaManager(database, settings)
+    with database.connect(Role.READER) as connection:
+        known = find_tenant(connection, customer) is not None
     if not yes:
         typer.confirm(f"Drop {schema_name(customer)} with all its devices?", abort=True, err=True)
-    _report([manager.delete(customer, actor=actor())], as_json=as_json)
+    result = manager.delete(customer, actor=actor())
+    _report([result], as_json=as_json)
+    if result.change is Change.ALREADY_ABSENT and not known:
+        told = f"customer {customer} was never activated: nothing was there to delete. The audit log has your request"
+        errors.print(told, highlight=False)
 
 
 @app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
@@ -143,6 +149,8 @@ def reconcile(
     as_json: JsonOption = False,
 ) -> None:
     """Repair what disagrees: tenants left half-way, schemas of nobody, rows of deleted customers. So does Dagster."""
+    from clientmgr.tenants.reconciliation import Reconciler
+
     database, settings = open_database()
     reconciler = Reconciler(database, settings, actor=actor())
     drifts = reconciler.find()
@@ -175,6 +183,8 @@ def prove(
 
     The report is signed with the audit key; `clientmgr audit check-proof FILE` checks it later.
     """
+    from clientmgr.erasure.proof import prove_account
+
     customer_id = parse_customer_id(customer, field="--customer")
     stores = open_stores()
     file = chosen_file(output, force=force)
@@ -203,9 +213,13 @@ def _lines(file: Path) -> list[str]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError("--file", "a text file that can be read", f"{file}: {error}") from None
+        raise InvalidInputError("--file", f"a text file that can be read ({_why(error)})", file) from None
     # Not splitlines(), for which a dozen other characters end a line.
     return [line for line in text.split("\n") if line.strip()]
+
+
+def _why(error: OSError | UnicodeDecodeError) -> str:
+    return error.strerror or "" if isinstance(error, OSError) else str(error)
 
 
 def _report(results: list[TenantResult], *, as_json: bool) -> None:

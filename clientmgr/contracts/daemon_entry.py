@@ -96,7 +96,7 @@ class DaemonEntry:
     help: str = ""
     """Of `clientmgr run NAME`."""
     run: str = ""
-    """module:attribute of a function (settings, **options) -> exit code. Empty: it is no `clientmgr run` command."""
+    """module:attribute of a function (settings, **options) -> `DaemonWork`. Empty: it is no `clientmgr run` command."""
     modules: tuple[str, ...] = ()
     """Where its code begins, if `run` does not say."""
     options: tuple[Option, ...] = ()
@@ -116,6 +116,8 @@ class DaemonEntry:
     several: tuple[Process, ...] = ()
     """Its processes, where it runs as more than one; reads and publishes are theirs then."""
     starts: Starts = "always"
+    shares: str = ""
+    """The process that it shares in `up` with all that name the same one. Elsewhere each stays by itself."""
     roles: tuple[Role, ...] = ()
     settings: tuple[str, ...] = ()
     """Besides those that all share."""

@@ -140,6 +140,9 @@ _WEBSOCKET = Listening("LIVE_WS_HOST", "LIVE_WS_PORT", "websocket", health_path=
 _WRITERS_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM", DURABLE_GROUP)
 _OWN_GROUP = StreamGroup("REDIS_TELEMETRY_STREAM")
 
+WORKERS: Final = "workers"
+"""The process that these share in `up`: they log in as the writer, and nobody can connect to them."""
+
 _BUSY = "250m", "256Mi", "1Gi"
 """CPU, memory and the most memory of those that the hot paths run through."""
 
@@ -208,12 +211,13 @@ ALL: tuple[DaemonEntry, ...] = (
         "writer",
         "device events into tenants' tables",
         "Write device events (client-manager.writer) to the tenants' tables.",
-        "streaming.writer:DAEMON.run",
+        "streaming.writer:DAEMON.work",
         options=(BURST,),
         reads=_on_topics(topics.WRITER),
         writes=("devices",),
         publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=(*_ON_EVENTS, "WRITER_CONCURRENCY", *_ON_MESSAGES),
         metrics=(*_CONSUMING, *_PUBLISHING),
         judged_by="unread messages",
@@ -225,12 +229,13 @@ ALL: tuple[DaemonEntry, ...] = (
         "republisher",
         "tries again what the writer could not write",
         "Try again what the writer could not write (client-manager.republisher), at most five times.",
-        "streaming.republisher:DAEMON.run",
+        "streaming.republisher:DAEMON.work",
         options=(BURST,),
         reads=_on_topics(topics.REPUBLISHER),
         writes=("devices",),
         publishes=(topics.REPUBLISHER, topics.WRITER_ERRORS),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=(*_ON_EVENTS, *_ON_MESSAGES),
         metrics=(*_CONSUMING, *_PUBLISHING),
         judged_by="unread messages",
@@ -239,7 +244,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "push-token-status",
         "the providers' verdicts on push tokens",
         "Apply the providers' verdicts on push tokens.",
-        "streaming.push_token_status:run",
+        "streaming.push_token_status:work",
         options=(
             Option("token_type", ("--type", "-t"), "Whose verdicts to read.", "both", ("push", "web", "both")),
             BURST,
@@ -247,6 +252,7 @@ ALL: tuple[DaemonEntry, ...] = (
         reads=_on_topics(topics.PUSH_TOKEN_STATUS, topics.WEB_PUSH_TOKEN_STATUS),
         writes=("devices",),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=(
             "PUSH_TOKEN_STATUS_BATCH_SIZE",
             "PUSH_TOKEN_STATUS_WAIT_MS",
@@ -261,12 +267,13 @@ ALL: tuple[DaemonEntry, ...] = (
         "contact-deletion",
         "deletes the devices of deleted contacts",
         "Delete the devices of deleted contacts (client-manager.contact-deletion).",
-        "streaming.contact_deletion:DAEMON.run",
+        "streaming.contact_deletion:DAEMON.work",
         options=(BURST,),
         reads=_on_topics(topics.CONTACT_DELETION),
         writes=("devices",),
         publishes=(topics.CONTACT_DELETION_ERRORS,),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=("CONTACT_DELETION_BATCH_SIZE", "AUDIT_HASH_KEY", *_ON_TENANTS, *_ON_MESSAGES),
         metrics=(*_CONSUMING, *_PUBLISHING),
         judged_by="unread messages",
@@ -275,11 +282,12 @@ ALL: tuple[DaemonEntry, ...] = (
         "telemetry-writer",
         "positions from the Redis stream into `live.positions`",
         "Write every position of the telemetry stream to live.positions.",
-        "streaming.live.telemetry.writer:run_telemetry_writer",
+        "streaming.live.telemetry.writer:telemetry_writer",
         options=(BURST,),
         streams=(_WRITERS_GROUP,),
         writes=("live_positions",),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=(*_ON_STREAM, *_WRITING_POSITIONS, "TELEMETRY_RETENTION_DAYS"),
         metrics=(_TELEMETRY_METRICS,),
         judged_by="unread positions",
@@ -291,7 +299,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "broadcast",
         "positions from the Redis stream to WebSocket subscribers, and the page `/live`",
         "Send positions from the telemetry stream to WebSocket subscribers; serve /live and /healthz.",
-        "streaming.live.broadcast.server:run_broadcast",
+        "streaming.live.broadcast.server:broadcast",
         streams=(_OWN_GROUP,),
         roles=(Role.READER,),
         settings=(*_ON_STREAM, *_BROADCASTING, "TELEMETRY_RETENTION_DAYS"),
@@ -309,7 +317,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "device-mapper",
         "a message for contacts becomes messages for devices",
         "Map personalised messages (sending-<batch|tx>-devicemapper-<dg>) to a message for each device.",
-        "streaming.device_mapper.mapper:run",
+        "streaming.device_mapper.mapper:work",
         options=(
             Option("sending_type", ("--type", "-t"), "Which traffic to map.", choices=("batch", "tx")),
             Option("delivery_group", ("--dg",), "Of which delivery group.", "dg00"),
@@ -323,6 +331,7 @@ ALL: tuple[DaemonEntry, ...] = (
         ),
         looks_up=("devices",),
         roles=(Role.WRITER,),
+        shares=WORKERS,
         settings=(
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             "FLIPPER_REFRESH_MS",
@@ -347,7 +356,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "dashboard",
         "pages and an API for operators: is all well, and what to do about it",
         "Serve the dashboard: what operators look at, and what they do about it. Loopback only unless users are set.",
-        "clientmgr_dashboard.server:run_dashboard",
+        "clientmgr_dashboard.server:dashboard_work",
         reads_besides="the database; `/healthz` and metrics of the broadcast for its map",
         publishes_besides="dead letters and error topics' messages that an operator replays, to where they came from; "
         f"deletions of contacts, to `{topics.CONTACT_DELETION}`",
@@ -406,7 +415,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "intake",
         "devices' events by HTTP, each of them the writer's message",
         "Take devices' events by HTTP and publish them to client-manager.writer; 202 means that they are in the log.",
-        "streaming.intake.server:run_intake",
+        "streaming.intake.server:intake",
         reads_besides="HTTP requests of apps, web pages and back ends",
         publishes=(topics.WRITER,),
         roles=(Role.WRITER, Role.READER),
@@ -442,7 +451,7 @@ ALL: tuple[DaemonEntry, ...] = (
         "live",
         "broadcast and telemetry-writer in one process",
         "Run broadcast and telemetry-writer in one process, stopped in that order.",
-        "streaming.live.combined:run_live",
+        "streaming.live.combined:live",
         streams=(_WRITERS_GROUP, _OWN_GROUP),
         starts="by hand",
         roles=(Role.READER, Role.WRITER),
@@ -538,15 +547,23 @@ settings these are the ones that open something; the others are for all.
 
 def started() -> Iterator[Process]:
     """The processes of ours that make up the system, in the order of their start."""
-    for entry in ALL:
-        if entry.starts == "always":
-            yield from entry.processes
+    for one in ALL:
+        if one.starts == "always":
+            yield from one.processes
+
+
+def entry(name: str) -> DaemonEntry:
+    """A daemon by its name."""
+    for one in ALL:
+        if one.name == name:
+            return one
+    raise LookupError(f"{name}: not in the registry of daemons, clientmgr/contracts/daemons.py")
 
 
 def process(name: str) -> Process:
     """A process by its name."""
-    for entry in ALL:
-        for one in entry.processes:
+    for daemon in ALL:
+        for one in daemon.processes:
             if one.name == name:
                 return one
     raise LookupError(f"{name}: not in the registry of daemons, clientmgr/contracts/daemons.py")
@@ -555,4 +572,4 @@ def process(name: str) -> Process:
 def entry_of_process(name: str) -> DaemonEntry:
     """The daemon that a process belongs to."""
     wanted = process(name)
-    return next(entry for entry in ALL if wanted in entry.processes)
+    return next(one for one in ALL if wanted in one.processes)

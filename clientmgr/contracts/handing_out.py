@@ -42,11 +42,16 @@ def secrets_of(entry: DaemonEntry) -> list[str]:
 
 
 def handed_to(entry: DaemonEntry, environment: Mapping[str, str]) -> dict[str, str]:
-    """Of `environment`, what a process of this daemon is started with.
+    """Of `environment`, what a process of this daemon is started with."""
+    return handed_to_all((entry,), environment)
+
+
+def handed_to_all(entries: Iterable[DaemonEntry], environment: Mapping[str, str]) -> dict[str, str]:
+    """Of `environment`, what a process that these daemons share is started with: what any of them needs.
 
     A secret that is not for it is there, and empty: a `.env` in the working folder would fill it otherwise.
     """
-    named = settings_of(entry)
+    named: frozenset[str] = frozenset().union(*map(settings_of, entries))
     withheld = set(sensitive_setting_names()) - named
     return {
         name: unset_in_environment(name) if name in withheld else value

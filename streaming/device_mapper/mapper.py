@@ -14,6 +14,7 @@ from typing import Any
 from psycopg import AsyncConnection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.errors import classify
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.logs import get_logger
@@ -251,8 +252,8 @@ def daemon(topics: DeviceMapperTopics) -> Daemon:
     )
 
 
-def run(settings: Settings, *, sending_type: SendingType, delivery_group: str, burst: bool) -> int:
-    return daemon(DeviceMapperTopics(sending_type, delivery_group)).run(settings, burst=burst)
+def work(settings: Settings, *, sending_type: SendingType, delivery_group: str, burst: bool) -> DaemonWork:
+    return daemon(DeviceMapperTopics(sending_type, delivery_group)).work(settings, burst=burst)
 
 
 def consumer_options(settings: Settings) -> ConsumerOptions:

@@ -7,16 +7,15 @@ import ssl
 from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, Final
 
-from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.backoff import backoff_s
 from clientmgr.base.connection_places import Places
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.database import Database
 from clientmgr.base.errors import SettingsError, is_transient
 from clientmgr.base.exposure import is_loopback
 from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, listening, service_url
-from clientmgr.base.logs import configure_logging, get_logger
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.logs import get_logger
 from clientmgr.base.server_tls import server_tls
 from clientmgr.base.settings import Settings
 from clientmgr.base.waiting import wait_for_stop
@@ -42,16 +41,15 @@ OTHER_FILES: Final = 128
 Ready = Callable[[int], None]
 
 
-def run_intake(settings: Settings) -> int:
-    """Run it as a process of its own."""
+def intake(settings: Settings) -> DaemonWork:
+    """What it does in a process of its own."""
     tls = ensure_encrypted(settings)
-    configure_logging(settings, process=NAME)
 
     async def main(stop: asyncio.Event) -> None:
-        async with open_broker(settings, Database.from_settings(settings)) as broker, serve_metrics(settings):
+        async with open_broker(settings, Database.from_settings(settings)) as broker:
             await serve_until_stopped(settings, broker, stop, tls=tls)
 
-    return run_until_stopped(main)
+    return DaemonWork(NAME, main)
 
 
 def ensure_encrypted(settings: Settings) -> ssl.SSLContext | None:

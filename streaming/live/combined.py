@@ -2,23 +2,15 @@
 
 import asyncio
 
-from clientmgr.base.async_main import run_until_stopped
-from clientmgr.base.logs import configure_logging
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.settings import Settings
 from streaming.live.broadcast.server import broadcast_until_stopped
 from streaming.live.telemetry.writer import write_until_stopped
 
 
-def run_live(settings: Settings) -> int:
-    """Run both until SIGTERM or Ctrl-C."""
-    configure_logging(settings, process="live")
-
-    async def main(stop: asyncio.Event) -> None:
-        async with serve_metrics(settings):
-            await broadcast_and_write(settings, stop)
-
-    return run_until_stopped(main)
+def live(settings: Settings) -> DaemonWork:
+    """Both, as a process of their own."""
+    return DaemonWork("live", lambda stop: broadcast_and_write(settings, stop))
 
 
 async def broadcast_and_write(settings: Settings, stop: asyncio.Event) -> None:

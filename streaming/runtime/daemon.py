@@ -7,12 +7,11 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.backoff import backoff_s
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.database import Database
 from clientmgr.base.errors import is_permanent, is_transient
-from clientmgr.base.logs import configure_logging, get_logger
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.factory import open_broker
@@ -81,15 +80,14 @@ class Daemon:
 
         return cls(process.name, sources, process.publishes, check)
 
-    def run(self, settings: Settings, *, burst: bool = False) -> int:
-        """Run it as a process of its own. SIGTERM and Ctrl-C drain it; the second one ends it at once."""
-        configure_logging(settings, process=self.name)
-        return run_until_stopped(lambda stop: consume_until_stopped(self, settings, stop, burst=burst))
+    def work(self, settings: Settings, *, burst: bool = False) -> DaemonWork:
+        """What it does in a process of its own, or beside others."""
+        return DaemonWork(self.name, lambda stop: consume_until_stopped(self, settings, stop, burst=burst))
 
 
 async def consume_until_stopped(daemon: Daemon, settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> int:
     """Consume until `stop` is set or, in burst mode, until nothing is left. Returns an exit code."""
-    async with open_broker(settings, Database.from_settings(settings)) as broker, serve_metrics(settings):
+    async with open_broker(settings, Database.from_settings(settings)) as broker:
         log.info("daemon started", daemon=daemon.name, burst=burst)
         totals = await consume_on(broker, daemon, settings, stop, burst=burst)
     log.info("daemon stopped", daemon=daemon.name, done=totals.done, retried=totals.retried, dead=totals.dead)

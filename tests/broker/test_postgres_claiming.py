@@ -2,14 +2,17 @@
 
 import asyncio
 import random
+import time
 from collections import defaultdict
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from clientmgr.base.database import Database, Role
 from clientmgr.broker.interface import Batch, ConsumerOptions, Message, ReceivedMessage
+from clientmgr.broker.postgres import consumer
 from clientmgr.broker.postgres.claim import Claim, read_claim, send_claim
 from clientmgr.broker.postgres.publish import append
 from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, find_subscription
@@ -198,6 +201,44 @@ async def test_idle_polls_write_nothing(log_broker: PostgresBroker, query: Query
     stop.set()
     await consuming
     assert quiet
+
+
+async def test_looks_become_rare_while_nothing_comes(
+    log_broker: PostgresBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(log_broker)
+    looks: list[float] = []
+
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        looks.append(time.monotonic())
+        return await send_claim(*arguments, **options)
+
+    monkeypatch.setattr(consumer, "send_claim", noted)
+    stop, options = asyncio.Event(), ConsumerOptions(wait_period_ms=20)
+    consuming = asyncio.create_task(log_broker.consume(SUBSCRIPTION, Recorder(), options=options, stop=stop))
+    await log_broker.wakeups.wait_until_listening()
+    since = len(looks)
+    await until(lambda: len(looks) >= since + 7, "seven looks")
+    stop.set()
+    await asyncio.wait_for(consuming, 20)
+    assert looks[-1] - looks[-2] >= 0.02 * consumer.IDLE_FACTOR
+
+
+@pytest.mark.parametrize("due", ["when it is published", "at once, by a change"])
+async def test_an_idle_consumer_hears_of_what_is_set_aside(log_broker: PostgresBroker, query: Query, due: str) -> None:
+    await ready(log_broker)
+    stop, recorder = asyncio.Event(), Recorder()
+    options = ConsumerOptions(wait_period_ms=60_000)
+    consuming = asyncio.create_task(log_broker.consume(SUBSCRIPTION, recorder, options=options, stop=stop))
+    await log_broker.publish(TOPIC, [message(0)])
+    await until(lambda: recorder.numbers == [0], "the first message")
+    later = timedelta(seconds=0.5) if due == "when it is published" else timedelta(hours=1)
+    await log_broker.publish(TOPIC, [Message(b'{"n": 1}', tenant="1", deliver_at=datetime.now(UTC) + later)])
+    if later > timedelta(minutes=1):
+        query("UPDATE clientmgr.delayed_message_t SET not_before = now()")
+    await until(lambda: recorder.numbers == [0, 1], "the one that was set aside")
+    stop.set()
+    await asyncio.wait_for(consuming, 20)
 
 
 async def test_two_groups_do_not_notice_each_other(log_broker: PostgresBroker) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.migrations import ADVISORY_LOCK
-from clientmgr.cli import _control_schema_is_missing
+from clientmgr.cli.endings import _control_schema_is_missing
 from clientmgr.local.embedded.server import free_port
 from tests.cli.calling import Cli
 from tests.cli.conftest import CLIENTMGR

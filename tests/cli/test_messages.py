@@ -315,3 +315,8 @@ def test_topics_trim_deletes_what_nobody_needs(orders: Cli) -> None:
     assert orders.ok("topics", "trim", TOPIC, "--json").json == {"deleted": 0}
     assert orders.ok("topics", "trim", TOPIC, "--hours", "0", "--json").json == {"deleted": 2}
     assert orders("topics", "trim", "no-such-topic").code == 1
+
+
+@pytest.mark.parametrize("topic", ["client-manager.writer", "client-manager.account-deletion"])
+def test_a_topic_that_a_daemon_reads_can_be_published_to_before_it_ran(cli: Cli, topic: str) -> None:
+    assert cli.ok("publish", topic, '{"customerId": 5}').out == f"published 1 to {topic}\n"

@@ -1,6 +1,7 @@
 """Output: JSON that programs parse, tables that people read at any width, secrets that nobody sees."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.base.data_folder import lock_folder, running_note
 from clientmgr.base.database import Database, Role
 from clientmgr.base.hiding import HIDDEN
 from clientmgr.base.settings import Settings
@@ -156,7 +158,24 @@ def test_config_shows_every_setting_and_hides_every_secret(tmp_path: Path) -> No
     assert shown["DATABASE_WRITER_URL"] == f"postgresql://me:{HIDDEN}@host/db"
     assert shown["AUDIT_HASH_KEY"] == HIDDEN
     assert shown["DATA_DIR"] == str(tmp_path)
+    assert [type(shown[name]) for name in ("LOG_LEVEL", "BROKER_BATCH_SIZE", "SPARK_SHARED")] == [str, int, bool]
     assert list(tmp_path.iterdir()) == []
+
+
+def test_config_shows_the_servers_that_run_in_the_folder(tmp_path: Path) -> None:
+    note = {"database_url": "postgresql://o:hunter2@127.0.0.1:5/db", "redis_url": "redis://:hunter2@127.0.0.1:6/0"}
+    with lock_folder(tmp_path):
+        running_note(tmp_path).write_text(json.dumps(note))
+        shown = Cli({"DATA_DIR": str(tmp_path), "DATABASE_URL": "", "REDIS_URL": ""}).ok("config", "--json").json
+    assert shown["DATABASE_URL"] == f"postgresql://o:{HIDDEN}@127.0.0.1:5/db"
+    assert shown["REDIS_URL"] == f"redis://:{HIDDEN}@127.0.0.1:6/0"
+
+
+def test_a_table_holds_no_python() -> None:
+    values = {"on": True, "keys": {"auth": {"a": [1, None]}}, "languages": ["de", "en"], "none": None}
+    with output.console.capture() as capture:
+        output.show_record(values)
+    assert capture.get().splitlines() == ["on: true", 'keys: auth={"a": [1, null]}', "languages: de, en", "none: –"]
 
 
 @pytest.mark.parametrize(

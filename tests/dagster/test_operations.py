@@ -28,7 +28,7 @@ def test_our_dagster_yaml_says_what_it_means(stored: dg.DagsterInstance) -> None
     waits_s = queue.max_user_code_failure_retries * queue.user_code_failure_retry_delay
     assert waits_s >= 600, "a run waits in the queue for a code server that is away"
     assert queue.max_concurrent_runs == 6
-    assert stored.run_coordinator.dequeue_interval_seconds == 1  # type: ignore[attr-defined]  # of the queued one
+    assert stored.run_coordinator.dequeue_interval_seconds == 3  # type: ignore[attr-defined]  # of the queued one
     assert not stored.run_retries_retry_on_asset_or_op_failure
     assert stored.run_monitoring_enabled
     assert stored.run_monitoring_max_runtime_seconds == 4 * 3600

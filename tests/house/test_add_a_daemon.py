@@ -58,7 +58,7 @@ daemons.ALL = (
         "greeter",
         "greets whoever gives a name",
         "Greet whoever gives a name.",
-        "greeter:DAEMON.run",
+        "greeter:DAEMON.work",
         options=(daemons.BURST,),
         reads=(Subscription("names"),),
         publishes=("greetings",),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from clientmgr.base.data_folder import with_audit_key
-from clientmgr.base.database import Database
+from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import load_settings, secret_setting_names, sensitive_setting_names
 from clientmgr.contracts import daemons, topics
 from clientmgr.contracts.decoding import InvalidMessageError
@@ -19,8 +19,10 @@ from clientmgr.tenants.flippers import Flipper
 from tests.cli.calling import Cli
 from tests.keys import TEST_KEY
 
-OWN = [process.name for process in daemons.started()]
-DAEMONS = [process.name for process in daemons.started() if process.arguments == ("run", process.name)]
+ENTRIES = {process.name: daemons.entry_of_process(process.name) for process in daemons.started()}
+OWN = list(dict.fromkeys(entry.shares or name for name, entry in ENTRIES.items()))
+SHARED = [entry for entry in daemons.ALL if entry.shares]
+ALONE = [name for name, entry in ENTRIES.items() if not entry.shares and entry.run]
 
 
 def programs(folder: Path, *more: OwnCommand, metrics_port: int = 0) -> dict[str, Program]:
@@ -32,22 +34,33 @@ def programs(folder: Path, *more: OwnCommand, metrics_port: int = 0) -> dict[str
 
 def test_every_daemon_is_run_by_the_command_that_runs_it_alone(tmp_path: Path) -> None:
     found = programs(tmp_path)
-    for name in DAEMONS:
+    for name in ALONE:
         assert found[name].command[1:] == ["-m", "clientmgr", "run", name]
 
 
+def test_those_that_may_share_a_process_run_in_one_as_they_would_by_themselves(tmp_path: Path) -> None:
+    assert programs(tmp_path)["workers"].command[1:] == [
+        *("-m", "clientmgr", "run", "writer", "republisher", "push-token-status", "contact-deletion"),
+        *("telemetry-writer", "device-mapper", "--type", "batch", "device-mapper", "--type", "tx"),
+    ]
+
+
+def test_those_that_share_a_process_have_the_same_roles_and_take_no_connections() -> None:
+    assert len(SHARED) >= 6
+    for entry in SHARED:
+        assert entry.roles == (Role.WRITER,), entry.name
+        assert entry.listens is None, entry.name
+
+
 def test_the_daemons_are_those_that_the_command_line_knows(tmp_path: Path) -> None:
-    for name in DAEMONS:
+    for name in (entry.name for entry in daemons.ALL if entry.run):
         assert "Usage: clientmgr run" in Cli({}).ok("run", name, "--help").out
 
 
 def test_the_daemons_start_after_dagster_and_what_is_added_after_them(tmp_path: Path) -> None:
-    found = list(programs(tmp_path, OwnCommand("more", ("topics",), daemons.entry_of_process("writer"))))
+    found = list(programs(tmp_path, OwnCommand("more", ("topics",), (daemons.entry_of_process("writer"),))))
     assert found == ["spark", "dagster-code-server", "dagster-daemon", "dagster-webserver", *OWN, "more"]
-    assert OWN[:10] == [
-        "pubsub-gateway", "writer", "republisher", "push-token-status", "contact-deletion", "telemetry-writer",
-        "broadcast", "device-mapper-batch", "device-mapper-tx", "dashboard",
-    ]  # fmt: skip
+    assert OWN == ["pubsub-gateway", "workers", "broadcast", "dashboard", "intake"]
 
 
 def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
@@ -66,7 +79,9 @@ def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
         opened = {name for name in sensitive_setting_names() if program.env[name] not in ("", "{}")}
         # Data sources bring the logins that Spark needs.
         of_spark = {"SPARK_CONF", "SPARK_CONNECT_TOKEN"}
-        assert opened == (of_spark if program.name == "spark" else set(secrets_of(entries[program.name]))), program.name
+        named = SHARED if program.name == "workers" else [entries[program.name]] if program.name != "spark" else []
+        needed = {name for entry in named for name in secrets_of(entry)}
+        assert opened == (needed or of_spark), program.name
         assert "DATABASE_URL" not in opened
         assert ("DATABASE_DDL_URL" in opened) == (program.name == "dagster-code-server")
         assert "PGPASSWORD" not in program.env
@@ -74,18 +89,11 @@ def test_a_process_is_handed_what_its_entry_names_and_the_owner_s_login_to_none(
         load_settings(**{name.lower(): program.env[name] for name in ("REDIS_URL", "DATABASE_URL")})
     env = {program.name: program.env for program in all_programs(settings, log_format="json")}
     assert {name for name in env if "AWS_SECRET_ACCESS_KEY" in env[name]} == {
-        "spark", "dagster-code-server", "pubsub-gateway", "device-mapper-batch", "device-mapper-tx", "dashboard",
+        "spark", "dagster-code-server", "pubsub-gateway", "workers", "dashboard",
     }  # fmt: skip
     assert "GOOGLE_APPLICATION_CREDENTIALS" not in env["broadcast"]
-    for holder in ("LIVE_TOKEN_KEY", "AUDIT_HASH_KEY"):
-        assert env["telemetry-writer"][holder] == ""
-
-
-def test_batch_and_transactional_messages_are_mapped_by_processes_of_their_own(tmp_path: Path) -> None:
-    found = programs(tmp_path)
-    for sending_type in ("batch", "tx"):
-        command = found[f"device-mapper-{sending_type}"].command[1:]
-        assert command == ["-m", "clientmgr", "run", "device-mapper", "--type", sending_type]
+    assert env["workers"]["LIVE_TOKEN_KEY"] == ""
+    assert env["broadcast"]["AUDIT_HASH_KEY"] == ""
 
 
 def test_the_dashboard_is_run_by_the_command_that_runs_it_alone(tmp_path: Path) -> None:
@@ -101,13 +109,16 @@ def test_no_metrics_are_served_unless_a_port_is_set(tmp_path: Path) -> None:
 def test_each_process_of_ours_has_a_metrics_port_of_its_own(tmp_path: Path) -> None:
     found = programs(tmp_path, metrics_port=9100)
     ports = [found[name].env["METRICS_PORT"] for name in OWN]
-    assert ports == [str(9100 + number) for number in range(len(OWN))]
-    assert len(OWN) >= 10
+    first_of_own = {
+        entry.shares or name: 9100 + number for number, (name, entry) in reversed([*enumerate(ENTRIES.items())])
+    }
+    assert ports == [str(first_of_own[name]) for name in OWN]
+    assert len(set(ports)) == len(OWN)
 
 
 def test_a_daemon_may_take_the_whole_time_to_drain_before_it_is_killed(tmp_path: Path) -> None:
     settings = load_settings(data_dir=tmp_path)
-    assert all(programs(tmp_path)[name].grace_seconds > settings.shutdown_timeout_s for name in DAEMONS)
+    assert all(programs(tmp_path)[name].grace_seconds > settings.shutdown_timeout_s for name in OWN)
 
 
 def test_the_demos_traffic_is_of_its_busy_tenants_and_something_in_it_is_malformed() -> None:

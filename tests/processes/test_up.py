@@ -21,10 +21,10 @@ import pytest
 from google.cloud import pubsub_v1
 
 from clientmgr.base.settings import load_settings, sensitive_setting_names
-from clientmgr.contracts.daemons import DAGSTER, entry_of_process, process
+from clientmgr.contracts.daemons import DAGSTER
 from clientmgr.contracts.handing_out import secrets_of, settings_of
 from clientmgr.local.embedded.server import free_port, port_is_free
-from clientmgr.local.processes.programs import all_programs, own_commands
+from clientmgr.local.processes.programs import all_programs, own_commands, sharing
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets
 from tests.cli.conftest import CLIENTMGR
 from tests.keys import TEST_KEY
@@ -78,7 +78,7 @@ UNSET = {"AUDIT_ANCHORS", "ALERT_WEBHOOK_URL", "METRICS_TOKEN", "SPARK_CONF"}
 class Up:
     """A running `clientmgr up`, with what it wrote."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, command: str = "up") -> None:
         self.folder = folder
         self.port = free_port()
         self.metrics_port = free_ports_in_a_row(len(own_commands()))
@@ -94,7 +94,7 @@ class Up:
         self.stdout, self.stderr = folder / "stdout", folder / "stderr"
         with self.stdout.open("w") as out, self.stderr.open("w") as err:
             self.process = subprocess.Popen(
-                [CLIENTMGR, "up"], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
+                [CLIENTMGR, command], cwd=folder, env=self.environment, stdout=out, stderr=err, start_new_session=True
             )
 
     @property
@@ -172,7 +172,7 @@ class Ended:
 def terminated(up: Up) -> Ended:
     """The shared run after SIGTERM."""
     processes = with_descendants(up.process.pid)
-    assert len(processes) >= 18, "nine guardians and what they guard, with backends and code servers"
+    assert len(processes) >= 18, "programs, servers with their backends, and guardians"
     up.process.terminate()
     return Ended(up, up.process.wait(timeout=STOP_TIMEOUT_S), processes)
 
@@ -230,18 +230,18 @@ def test_the_pubsub_gateway_answers_where_it_says(up: Up, monkeypatch: pytest.Mo
 
 
 def test_every_process_of_ours_serves_its_metrics_and_its_health(up: Up) -> None:
-    for number, command in enumerate(own_commands()):
+    for number, command in sharing(own_commands()):
         address = f"http://127.0.0.1:{up.metrics_port + number}"
         up.wait_until(lambda address=address: fetch(f"{address}/healthz") == "ok", f"{command.name} is healthy")  # type: ignore[misc]
         served = {line.split()[2] for line in fetch(f"{address}/metrics").splitlines() if line.startswith("# TYPE")}
-        promised = {Measured.of(collector).name for collector in collectors_of(entry_of_process(command.name))}
+        promised = {Measured.of(one).name for entry in command.entries for one in collectors_of(entry)}
         assert promised <= served, f"{command.name} does not serve what its page says"
         assert ("clientmgr_audit_findings" in served) == (command.name == "pubsub-gateway"), "one tells of the whole"
 
 
 def test_no_process_listens_for_other_machines(up: Up) -> None:
     processes = with_descendants(up.process.pid)
-    assert {up.port, *range(up.metrics_port, up.metrics_port + len(own_commands()))} <= listens_on(processes)
+    assert {up.port, *(up.metrics_port + number for number, _ in sharing(own_commands()))} <= listens_on(processes)
     assert not listening_beyond_loopback(processes)
 
 
@@ -267,23 +267,24 @@ def test_no_password_is_shown(up: Up) -> None:
 
 def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens_something(up: Up) -> None:
     opening = {*sensitive_setting_names(), *SECRETS}
-    commands = {name: ["-m", "clientmgr", *process(name).arguments] for name in (one.name for one in own_commands())}
+    own = {one.name: one for _, one in sharing(own_commands())}
+    commands = {name: ["-m", "clientmgr", *one.arguments] for name, one in own.items()}
     commands["dagster-code-server"] = ["-m", "clientmgr_dagster.code_server"]
     commands["dagster-daemon"] = ["-m", "dagster._daemon"]
     commands["dagster-webserver"] = ["-m", "clientmgr_dashboard.dagster_ui"]
-    entries = {name: entry_of_process(name) for name in commands if not name.startswith("dagster-")}
-    entries |= {entry.name: entry for entry in DAGSTER}
+    entries = {name: one.entries for name, one in own.items()} | {entry.name: (entry,) for entry in DAGSTER}
     among = with_descendants(up.process.pid)
     for name, command in commands.items():
         found = [one for one in running(among) if command_line(one)[1 : 1 + len(command)] == command]
         assert found, name
         environment = found[0].environ()
         handed = {variable for variable in opening if environment.get(variable, "") not in ("", "{}")}
-        expected = {one for one in secrets_of(entries[name]) if one not in UNSET}
+        expected = {one for entry in entries[name] for one in secrets_of(entry) if one not in UNSET}
+        read = {one for entry in entries[name] for one in settings_of(entry)}
         # Of other libraries' credentials, those of the stores that it reads.
-        if {"DYNAMODB_ENDPOINT", "AUDIT_ANCHORS"} & settings_of(entries[name]):
+        if {"DYNAMODB_ENDPOINT", "AUDIT_ANCHORS"} & read:
             expected.add("AWS_SECRET_ACCESS_KEY")
-        if {"PUBSUB_PROJECT", "BIGQUERY_PROJECT"} & settings_of(entries[name]):
+        if {"PUBSUB_PROJECT", "BIGQUERY_PROJECT"} & read:
             expected.add("GOOGLE_APPLICATION_CREDENTIALS")
         assert handed == expected, name
         assert "clientmgr_owner" not in " ".join(environment.values()), f"{name} can log in as the owner"
@@ -343,6 +344,27 @@ def test_the_log_holds_nothing_of_dagsters_chatter(terminated: Ended) -> None:
     records = [json.loads(line) for line in terminated.up.lines()]
     levels = {record["log.level"] for record in records if record["log.logger"].startswith("dagster")}
     assert levels <= {"warning", "error", "critical"}
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+@pytest.mark.parametrize("moment", ["before its first line", "server started"])
+def test_ctrl_c_while_it_starts_ends_it_without_a_traceback(folder: Path, command: str, moment: str) -> None:
+    starting = Up(folder, command)
+    try:
+        if moment == "before its first line":
+            starting.wait_until(
+                lambda: mentioning(folder, among=with_descendants(starting.process.pid)), "a child runs"
+            )
+        else:
+            starting.wait_until(lambda: starting.names(moment), moment)
+        everything = with_descendants(starting.process.pid)
+        os.killpg(starting.process.pid, signal.SIGINT)
+        assert starting.process.wait(timeout=STOP_TIMEOUT_S) in (0, 130)
+        assert not running(everything)
+        assert "Traceback" not in starting.stderr.read_text()
+        assert not starting.names("program started")
+    finally:
+        starting.clean_up()
 
 
 def test_ctrl_c_stops_everything(another_up: Up) -> None:

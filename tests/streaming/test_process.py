@@ -1,5 +1,6 @@
 """The daemons as processes: bursts end by themselves, SIGTERM drains, the second signal forces, health is answered."""
 
+import json
 import signal
 import urllib.error
 import urllib.request
@@ -46,16 +47,17 @@ async def test_a_burst_works_off_what_is_there_and_exits_with_0(log_rig: Rig, tm
     assert len(log_rig.errors) == 1
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("republisher",), ("push-token-status", "-t", "push"), ("contact-deletion",)],
-    ids=lambda given: given[0],
-)
-async def test_every_daemon_can_burst_on_an_empty_system(
-    log_rig: Rig, tmp_path: Path, arguments: tuple[str, ...]
-) -> None:
-    with worker(log_rig.settings, tmp_path, *arguments, "--burst") as process:
+async def test_several_daemons_burst_in_one_process_each_with_its_options(log_rig: Rig, tmp_path: Path) -> None:
+    await log_rig.publish(*(event(client=f"c{n}") for n in range(30)))
+    several = ("republisher", "--burst", "push-token-status", "-t", "push", "--burst", "contact-deletion", "--burst")
+    with worker(log_rig.settings, tmp_path, "writer", "--burst", *several) as process:
         assert process.wait() == 0, process.log
+
+    assert len(log_rig.devices()) == 30
+    records = map(json.loads, process.log.splitlines())
+    stopped = {record["clientmgr"]["daemon"]: record for record in records if record["message"] == "daemon stopped"}
+    assert set(stopped) == {"writer", "republisher", "push-token-status", "contact-deletion"}
+    assert all(record["process.name"] == name for name, record in stopped.items())
 
 
 async def test_a_burst_on_pubsub_works_off_what_is_there_and_exits_with_0(log_rig: Rig, tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from psycopg_pool import PoolTimeout
 from clientmgr.base.errors import is_permanent, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.sqlfiles import named_queries
-from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.gateway.dead_letters import DeadLetters
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.refusals import Refusal, not_found_when_gone
+from clientmgr.broker.gateway.signals import wait_any
 from clientmgr.broker.gateway.subscriptions import Subscriptions
 from clientmgr.broker.postgres.due_messages import append_due_messages
 
@@ -23,16 +23,22 @@ log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
 SNAPSHOT_QUERIES = named_queries("gateway/queries/snapshots.sql")
-DUE_MESSAGES_EVERY_S = 0.5
-DEAD_LETTERS_EVERY_S = 2.0
+DUE_MESSAGES_EVERY_S = 5.0
+"""At the latest: sooner when one is due sooner, or when one is published for later."""
+SHORTEST_PAUSE_S = 0.05
+DEAD_LETTERS_EVERY_S = 5.0
 RETENTION_EVERY_S = 15.0
 
 
 class Maintenance:
     """Safe in any number of gateways at once: each step locks the subscription that it works on."""
 
-    def __init__(self, pool: Pool, subscriptions: Subscriptions, dead_letters: DeadLetters) -> None:
+    def __init__(
+        self, pool: Pool, subscriptions: Subscriptions, dead_letters: DeadLetters, due_news: asyncio.Event
+    ) -> None:
+        """`due_news` is set when a message was published for later."""
         self._pool = pool
+        self._due_news = due_news
         self._subscriptions = subscriptions
         self._dead_letters = dead_letters
 
@@ -40,11 +46,16 @@ class Maintenance:
         clock = asyncio.get_running_loop().time
         dead_letters_at = clock() + DEAD_LETTERS_EVERY_S
         retention_at = clock() + RETENTION_EVERY_S
+        pause_s = SHORTEST_PAUSE_S
         while not stop.is_set():
-            await wait_for_stop(stop, DUE_MESSAGES_EVERY_S)
+            await wait_any(pause_s, stop, self._due_news)
+            self._due_news.clear()
+            pause_s = DUE_MESSAGES_EVERY_S
             try:
                 async with self._pool.connection() as connection:
-                    await append_due_messages(connection)
+                    next_due_s = await append_due_messages(connection)
+                if next_due_s is not None:
+                    pause_s = min(pause_s, max(next_due_s, SHORTEST_PAUSE_S))
                 if clock() >= dead_letters_at:
                     dead_letters_at = clock() + DEAD_LETTERS_EVERY_S
                     await self.forward_dead_letters()

@@ -90,7 +90,7 @@ class Gateway:
         self._streams = Streams(self._subscriptions, self._leases, self._delivery, self._wakeups, self._stop)
         self._publisher = PublisherService(self._pool, names, self._publishing, settings)
         self._messages = MessageCalls(self._subscriptions, self._streams, self._delivery, self._wakeups, self._stop)
-        self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters)
+        self.maintenance = Maintenance(self._pool, self._subscriptions, self._dead_letters, self._wakeups.due_news)
         self._server: Any = None
         self._front: Front | None = None
         self._background: list[asyncio.Task[None]] = []

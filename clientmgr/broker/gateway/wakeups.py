@@ -21,7 +21,7 @@ from clientmgr.base.notifications import listen
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.gateway.pool import Pool
 from clientmgr.broker.gateway.signals import Signal, wait_any
-from clientmgr.broker.postgres.wakeups import CHANNEL
+from clientmgr.broker.postgres.wakeups import CHANNEL, DUE
 
 log = get_logger(__name__)
 
@@ -49,6 +49,8 @@ class Wakeups:
         self._poll_s = poll_s
         self._signals: WeakValueDictionary[int, SubscriptionSignal] = WeakValueDictionary()
         self._look_now = asyncio.Event()
+        self.due_news = asyncio.Event()
+        """Set when a message was published for later, of whatever topic."""
 
     def signal(self, subscription_id: int, topic_id: int) -> SubscriptionSignal:
         """The one that all readers of the subscription share."""
@@ -123,3 +125,5 @@ class Wakeups:
     def _heard(self, payload: str) -> None:
         if payload.isdecimal():
             self.topic_has_news(int(payload))
+        elif payload.startswith(DUE):
+            self.due_news.set()

@@ -36,6 +36,11 @@ log = get_logger(__name__)
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
+IDLE_FACTOR = 30
+"""How far the wait between two looks grows while nothing comes and notifications would tell.
+
+They are never lost while their connection lives. What a look still finds is the work that others died with in hand.
+"""
 # Held queues whose attempts could not even be recorded.
 QUEUES_REST_S = 1.0
 NOTHING: Handled[Record] = Handled(Settlement())
@@ -52,6 +57,8 @@ class Consumer:
         self._last_partition = random.randrange(1024)  # noqa: S311
         # When to look for due retries and rested partitions, if nobody wakes us before.
         self._next_look_at = 0.0
+        self._idle_looks = 0
+        self._seen_due_news = -1
         # The news when we last looked at all partitions, and whether that look showed that nothing else waits.
         self._seen_news = -1
         self._exhausted = False
@@ -109,12 +116,14 @@ class Consumer:
                 continue
             self._context.awake.add(self)
             due_s = math.inf
-            if self._context.burst or time.monotonic() >= self._next_look_at:
+            is_time = time.monotonic() >= self._next_look_at or wakeups.due_news(topic_id) != self._seen_due_news
+            if self._context.burst or is_time:
                 due_s = await self._requeue_due(connection)
             others = self._context.awake - {self}
             cursor = await self._send_claim(connection, begin=True)
             claim = await read_claim(cursor, self._subscription.topic)
             if claim is not None:
+                self._idle_looks = 0
                 return claim
             await connection.execute("ROLLBACK")
             # What rested when we looked for it before may have rested for long enough by the time that we look again,
@@ -131,19 +140,29 @@ class Consumer:
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
         """Put due retries back into the log. Returns the seconds until more are due."""
+        self._seen_due_news = self._context.wakeups.due_news(self._subscription.topic_id)
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
-        cursors = [connection.cursor(row_factory=tuple_row) for _ in range(2)]
-        await cursors[0].execute(
+        cursor = connection.cursor(row_factory=tuple_row)
+        await cursor.execute(
             QUERIES["requeue_due"], group | {"topic": self._subscription.topic, "most": REQUEUE_AT_MOST}
         )
-        await cursors[1].execute(QUERIES["next_retry"], group)
-        (requeued, next_due_s), (next_retry_s,) = [await anext(cursor) for cursor in cursors]
+        requeued, next_due_s, next_retry_s = await anext(cursor)
         if requeued:
             self._next_look_at = 0.0
+            self._idle_looks = 0
             return 0.0
         due_s = min((max(s, SHORTEST_SLEEP_S) for s in (next_due_s, next_retry_s) if s is not None), default=math.inf)
-        self._next_look_at = time.monotonic() + min(due_s, self._options.wait_period_ms / 1000)
+        self._next_look_at = time.monotonic() + min(due_s, self._longest_wait_s())
         return due_s
+
+    def _longest_wait_s(self) -> float:
+        """Until the next look that nobody asked for. The loops of one call share the looks of an idle subscription."""
+        wait_s = self._options.wait_period_ms / 1000
+        if not self._context.wakeups.listening:
+            self._idle_looks = 0
+            return wait_s
+        self._idle_looks += 1
+        return wait_s * min(1 << min(self._idle_looks, 10), IDLE_FACTOR * self._options.concurrency)
 
     async def _send_claim(
         self, connection: AsyncConnection[Any], only_partition: int | None = None, *, begin: bool = False

@@ -16,6 +16,8 @@ from psycopg import AsyncConnection
 from clientmgr.base.notifications import listen
 
 CHANNEL = "event_channel"
+DUE = "due "
+"""How a notification begins that is about messages set aside (sql/broker/0007_due_wakeups.sql)."""
 
 
 class Wakeups:
@@ -25,6 +27,7 @@ class Wakeups:
         self._connect = connect
         self._sleepers: dict[int, collections.deque[asyncio.Future[None]]] = collections.defaultdict(collections.deque)
         self._news: collections.Counter[int] = collections.Counter()
+        self._due_news: collections.Counter[int] = collections.Counter()
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
 
@@ -53,6 +56,10 @@ class Wakeups:
         """A number that changes when busy consumers should look again. Read it before looking."""
         self._sleepers[topic_id]  # marks the topic as one that this process reads
         return self._news[topic_id]
+
+    def due_news(self, topic_id: int) -> int:
+        """A number that changes when the times of messages that are set aside have to be asked for again."""
+        return self._due_news[topic_id]
 
     async def sleep(self, topic_id: int, seen_news: int, seconds: float) -> None:
         """Sleep until somebody wakes us, `seconds` pass, or at once when there has been news since `seen_news`."""
@@ -93,6 +100,7 @@ class Wakeups:
         """Listening begins: nobody was notified of what was published before."""
         self._listening.set()
         for topic_id in list(self._sleepers):
+            self._due_news[topic_id] += 1
             self.wake_all(topic_id)
 
     def _heard(self, payload: str) -> None:
@@ -100,3 +108,6 @@ class Wakeups:
             topic_id = int(payload)
             if topic_id in self._sleepers:  # otherwise nobody here reads it
                 self.wake_one(topic_id)
+        elif payload.startswith(DUE) and (due := payload.removeprefix(DUE)).isdecimal() and int(due) in self._sleepers:
+            self._due_news[int(due)] += 1
+            self.wake_all(int(due))

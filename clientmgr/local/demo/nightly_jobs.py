@@ -140,6 +140,8 @@ class NightlyJobsOnce:
             if not self._stop.is_set():
                 outcome = runs.status(run_id).lower()
                 log.info("nightly jobs: ended", job=job, outcome=outcome, seconds=round(time.monotonic() - started))
+        if not self._stop.is_set():
+            log.info("nightly jobs: all have ended")
 
     def _wait_until(self, look: Callable[[], bool], what: str) -> None:
         """Also until we are told to stop."""

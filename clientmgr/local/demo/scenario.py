@@ -44,16 +44,16 @@ TRAFFIC = OwnCommand(
         # So that there is something to see in client-manager.writer-errors.
         *("--malformed", "0.01"),
     ),
-    _PUBLISHES,
+    (_PUBLISHES,),
 )
 
 MESSAGES = OwnCommand(
     "demo-messages",
     ("device-mapper", "send-samples", "--customer", str(BUSY), "--messages", "0", "--every", "5"),
-    _PUBLISHES,
+    (_PUBLISHES,),
 )
 
-FLEET = OwnCommand("demo-fleet", ("live", "fleet"), _PUBLISHES)
+FLEET = OwnCommand("demo-fleet", ("live", "fleet"), (_PUBLISHES,))
 
 
 def open_to_all(settings: Settings) -> Settings:

@@ -2,8 +2,8 @@
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from clientmgr.base.errors import SettingsError
@@ -12,7 +12,7 @@ from clientmgr.base.private_files import ensure_private_folder
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
-from clientmgr.contracts.handing_out import handed_to
+from clientmgr.contracts.handing_out import handed_to, handed_to_all
 from clientmgr.local.processes.dagster_home import write_dagster_home
 from clientmgr.local.processes.shared_spark import shared_spark_programs, with_shared_spark
 from clientmgr.local.processes.supervisor import (
@@ -34,8 +34,8 @@ class OwnCommand:
 
     name: str
     arguments: tuple[str, ...]
-    entry: DaemonEntry
-    """What it is handed."""
+    entries: tuple[DaemonEntry, ...]
+    """What it is handed: what each of these names."""
 
 
 def all_programs(
@@ -50,30 +50,53 @@ def all_programs(
     `environment` goes before ours.
     """
     settings = with_shared_spark(settings)
-    environment = {**os.environ, **(environment or {}), **settings.environment(), "LOG_FORMAT": log_format}
-    own = [*own_commands(), *more]
+    environment = {
+        # A thread of glibc's takes memory of its own otherwise, and hardly ever gives it back.
+        "MALLOC_ARENA_MAX": "2",
+        **os.environ,
+        **(environment or {}),
+        **settings.environment(),
+        "LOG_FORMAT": log_format,
+    }
+    commands = own_commands()
+    own = [*sharing(commands), *enumerate(more, len(commands))]
     return [
         *shared_spark_programs(settings, environment),
         *dagster_programs(settings, environment),
-        *(own_program(command, number, settings, environment) for number, command in enumerate(own)),
+        *(own_program(one, number, settings, environment) for number, one in own),
     ]
 
 
 def own_commands() -> list[OwnCommand]:
-    """Our own part of the system, in the order of its start and of its metrics' ports."""
+    """Our own part of the system, each process by itself, in the order of its start and of its metrics' ports."""
     return [
-        OwnCommand(process.name, process.arguments, daemons.entry_of_process(process.name))
+        OwnCommand(process.name, process.arguments, (daemons.entry_of_process(process.name),))
         for process in daemons.started()
     ]
 
 
+def sharing(commands: Iterable[OwnCommand]) -> list[tuple[int, OwnCommand]]:
+    """Those that share a process as one `run` of several, in the place and with the number of the first of them."""
+    found: dict[str, tuple[int, OwnCommand]] = {}
+    for number, command in enumerate(commands):
+        (entry,) = command.entries
+        name = entry.shares or command.name
+        if name in found:
+            first, others = found[name]
+            _run, *ours = command.arguments
+            found[name] = first, OwnCommand(name, (*others.arguments, *ours), (*others.entries, entry))
+        else:
+            found[name] = number, replace(command, name=name)
+    return list(found.values())
+
+
 def own_program(command: OwnCommand, number: int, settings: Settings, environment: dict[str, str]) -> Program:
-    """A process of ours. Where METRICS_PORT is set, it is the first one's port; each has the next."""
+    """A process of ours. Where METRICS_PORT is set, it is the first one's port; each has the next of its number."""
     metrics_port = settings.metrics_port + number if settings.metrics_port else 0
     return Program(
         command.name,
         [sys.executable, "-m", "clientmgr", *command.arguments],
-        {**handed_to(command.entry, environment), "METRICS_PORT": str(metrics_port)},
+        {**handed_to_all(command.entries, environment), "METRICS_PORT": str(metrics_port)},
         # It drains for as long as it may, then rolls back: that takes a moment too.
         grace_seconds=settings.shutdown_timeout_s + ROLLBACK_S,
         forward=forward_line if environment["LOG_FORMAT"] == "json" else forward_console_line,

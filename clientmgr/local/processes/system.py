@@ -20,7 +20,7 @@ from clientmgr.contracts import daemons
 from clientmgr.local.embedded.server import ensure_port_is_free, free_port, port_is_free
 from clientmgr.local.embedded.stack import EmbeddedStack
 from clientmgr.local.processes.programs import OwnCommand, all_programs
-from clientmgr.local.processes.supervisor import Program, Supervisor
+from clientmgr.local.processes.supervisor import Program, Supervised, Supervisor
 from clientmgr.operations.dagster_addresses import ensure_dagster_login, trusting_own_certificate, ui_url
 from clientmgr.operations.migrations import migrate_database
 
@@ -50,26 +50,45 @@ def run_system(
     and `environment` is what all programs are given besides the settings.
     """
     with EmbeddedStack(settings) as stack:
-        settings = choose_ports(stack.settings)
-        migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
-        settings = made_logins(settings)
-        ensure_dagster_login(settings)
-        prepare(settings)
-        log_format = "json" if logs_as_json(settings, sys.stderr) else "console"
-        programs = all_programs(settings, log_format=log_format, more=more, environment=environment)
-        with running(programs):
-            supervisor = Supervisor([*stack.servers, *programs])
-            watcher = threading.Thread(target=supervisor.run, args=(stop,), name="supervisor")
-            watcher.start()
-            try:
-                if wait_for_ui(settings, stop):
-                    on_ready(settings)
-                stop.wait()
-            finally:
-                stop.set()
-                watcher.join()
-                log.info("stopping")
+        ready = _prepared(choose_ports(stack.settings), prepare, stop)
+        if ready is not None:
+            log_format = "json" if logs_as_json(ready, sys.stderr) else "console"
+            programs = all_programs(ready, log_format=log_format, more=more, environment=environment)
+            with running(programs):
+                _watch([*stack.servers, *programs], ready, on_ready, stop)
+        else:
+            log.info("stopping")
     log.info("stopped")
+
+
+def _prepared(settings: Settings, prepare: Callable[[Settings], None], stop: threading.Event) -> Settings | None:
+    """The settings with everybody's logins, when all is ready for the programs. None: told to stop meanwhile."""
+    if stop.is_set():
+        return None
+    migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
+    settings = made_logins(settings)
+    ensure_dagster_login(settings)
+    if stop.is_set():
+        return None
+    prepare(settings)
+    return None if stop.is_set() else settings
+
+
+def _watch(
+    watched: Sequence[Supervised], settings: Settings, on_ready: Callable[[Settings], None], stop: threading.Event
+) -> None:
+    """Keep them running until `stop` is set."""
+    supervisor = Supervisor(watched)
+    watcher = threading.Thread(target=supervisor.run, args=(stop,), name="supervisor")
+    watcher.start()
+    try:
+        if wait_for_ui(settings, stop):
+            on_ready(settings)
+        stop.wait()
+    finally:
+        stop.set()
+        watcher.join()
+        log.info("stopping")
 
 
 @contextmanager

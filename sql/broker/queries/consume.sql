@@ -41,10 +41,9 @@ SELECT clientmgr.park_held(%(held_ids)s, %(attempts)s, %(delays_s)s, %(reasons)s
 SELECT clientmgr.bury_held(%(held_ids)s, %(attempts)s, %(error_classes)s, %(exceptions)s);
 
 -- name: requeue_due
--- The group's own retries, and what was published to the topic for later.
-SELECT r.requeued + p.appended, least(r.next_due_s, p.next_due_s)
+-- The group's own retries, and what was published to the topic for later; when more is due, and when a partition that
+-- rests may be tried again.
+SELECT r.requeued + p.appended, least(r.next_due_s, p.next_due_s),
+    clientmgr.next_retry_s(%(group_id)s, %(topic_id)s)
 FROM clientmgr.requeue_due(%(group_id)s, %(topic)s, %(topic_id)s, %(most)s) AS r
 CROSS JOIN clientmgr.append_due(%(topic_id)s, %(most)s) AS p;
-
--- name: next_retry
-SELECT clientmgr.next_retry_s(%(group_id)s, %(topic_id)s);

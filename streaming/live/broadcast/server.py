@@ -9,13 +9,12 @@ from typing import Any
 
 from websockets.frames import CloseCode
 
-from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.database import Database
 from clientmgr.base.exposure import ensure_not_open_to_others
 from clientmgr.base.forwarded import trusted_networks
 from clientmgr.base.listening import allow_open_files, in_url, listening
-from clientmgr.base.logs import configure_logging, get_logger
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.live.redis_stream import instance_id
 from clientmgr.live.tokens import token_key
@@ -50,15 +49,9 @@ UNSENT_IN_KERNEL = 8 * 1024
 Ready = Callable[[int], None]
 
 
-def run_broadcast(settings: Settings) -> int:
-    """Run an instance as a process of its own."""
-    configure_logging(settings, process=NAME)
-
-    async def main(stop: asyncio.Event) -> None:
-        async with serve_metrics(settings):
-            await broadcast_until_stopped(settings, stop)
-
-    return run_until_stopped(main)
+def broadcast(settings: Settings) -> DaemonWork:
+    """What an instance does in a process of its own."""
+    return DaemonWork(NAME, lambda stop: broadcast_until_stopped(settings, stop))
 
 
 async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_ready: Ready = lambda _: None) -> None:

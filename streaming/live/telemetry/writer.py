@@ -12,12 +12,11 @@ import redis
 from psycopg import Error
 from psycopg_pool import PoolTimeout
 
-from clientmgr.base.async_main import run_until_stopped
 from clientmgr.base.backoff import backoff_s
+from clientmgr.base.daemon_process import DaemonWork
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ErrorKind, blames_the_database, classify
-from clientmgr.base.logs import configure_logging, get_logger
-from clientmgr.base.metrics_server import serve_metrics
+from clientmgr.base.logs import get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.base.waiting import wait_for_stop
 from clientmgr.contracts.daemons import DURABLE_GROUP
@@ -45,15 +44,13 @@ FROM_THE_START = "0"
 NEW = ">"
 
 
-def run_telemetry_writer(settings: Settings, *, burst: bool = False) -> int:
-    """Run the writer as a process of its own. On SIGTERM and Ctrl-C it finishes its current batch."""
-    configure_logging(settings, process=NAME)
+def telemetry_writer(settings: Settings, *, burst: bool = False) -> DaemonWork:
+    """What it does in a process of its own, or beside others. Stopped, it finishes its current batch."""
 
     async def main(stop: asyncio.Event) -> None:
-        async with serve_metrics(settings):
-            await write_until_stopped(settings, stop, burst=burst)
+        await write_until_stopped(settings, stop, burst=burst)
 
-    return run_until_stopped(main)
+    return DaemonWork(NAME, main)
 
 
 async def write_until_stopped(settings: Settings, stop: asyncio.Event, *, burst: bool = False) -> Written:
