@@ -24,8 +24,8 @@ from clientmgr.cli import (
     device_import,
     device_mapper,
     devices,
-    dlq,
     erasure,
+    failures,
     flippers,
     intake_keys,
     live,
@@ -83,7 +83,9 @@ app.add_typer(live.app, name="live")
 app.add_typer(run.app, name="run")
 messages.register(app)
 app.add_typer(topics.app, name="topics")
-app.add_typer(dlq.app, name="dlq")
+app.add_typer(failures.app, name="failures")
+# Its old name. A number alone is a dead letter's id, as it was there.
+app.add_typer(failures.app, name="dlq", hidden=True)
 app.add_typer(erasure.app, name="erasure")
 services.register(app)
 app.add_typer(dagster.app, name="dagster")
