@@ -5,15 +5,18 @@ A command imports its daemon when it is called: that takes longer than most comm
 
 import importlib
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Annotated, Any, Literal
 
 import typer
 
 from clientmgr.base.data_folder import attach
+from clientmgr.base.database import Role
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry, Option
+from clientmgr.operations.heartbeats import beating
 
 app = typer.Typer(
     help="Run a daemon in the foreground. SIGTERM and Ctrl-C let it finish what it has in hand.", no_args_is_help=True
@@ -26,10 +29,21 @@ def command_of(entry: DaemonEntry) -> Callable[..., None]:
     def command(**options: Any) -> None:
         run = load(entry.run)
         settings = attach(load_settings(), with_key="AUDIT_HASH_KEY" in entry.settings)
-        raise typer.Exit(run(settings, **options))
+        # One that may only read gives no sign of life; those are asked on their port.
+        alive = beating(settings, process_name(entry, options)) if Role.WRITER in entry.roles else nullcontext()
+        with alive:
+            code = run(settings, **options)
+        raise typer.Exit(code)
 
     command.__signature__ = inspect.Signature([parameter_of(option) for option in entry.options])  # type: ignore[attr-defined]
     return command
+
+
+def process_name(entry: DaemonEntry, options: Mapping[str, Any]) -> str:
+    """Which of the entry's processes this is: the one whose arguments have these options."""
+    given = {str(value) for value in options.values()}
+    found = (one.name for one in entry.processes if given.issuperset(one.arguments[2:][1::2]))
+    return next(found, entry.name)
 
 
 def parameter_of(option: Option) -> inspect.Parameter:
