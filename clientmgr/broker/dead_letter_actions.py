@@ -52,13 +52,14 @@ def replay(
     actor: str,
     again: bool = False,
     on_progress: OnProgress = lambda _: None,
+    also: Callable[[str, list[int]], object] = lambda _topic, _ids: None,
     letters_a_transaction: int = LETTERS_A_TRANSACTION,
 ) -> list[Replay]:
     """Deliver the selected letters again, unchanged, each only to the subscription in which it failed.
 
     They go to the transport that BROKER names. Delivering a letter and marking it are one transaction, so a run that
-    ends half-way can be repeated: marked letters are skipped unless `again` is set. The connection is in autocommit
-    mode.
+    ends half-way can be repeated: marked letters are skipped unless `again` is set. `also` is called in each of these
+    transactions, with the topic and the letters that were delivered. The connection is in autocommit mode.
     """
     results = []
     for part in _parts(connection, selection):
@@ -68,7 +69,7 @@ def replay(
             continue
         replayed = skipped = 0
         for ids in _chunks(connection, part, letters_a_transaction):
-            count = _replay_chunk(connection, part, ids, audit, settings=settings, actor=actor, again=again)
+            count = _replay_chunk(connection, part, ids, audit, settings=settings, actor=actor, again=again, also=also)
             replayed += count
             skipped += len(ids) - count
             on_progress(len(ids))
@@ -85,6 +86,7 @@ def _replay_chunk(
     settings: Settings,
     actor: str,
     again: bool,
+    also: Callable[[str, list[int]], object],
 ) -> int:
     with connection.transaction():
         locked = _rows(connection, "lock", ids=ids, again=again)
@@ -98,6 +100,7 @@ def _replay_chunk(
                 # Last: from here on everyone else who publishes to the topic waits for us.
                 cut_off_ms = settings.broker_publish_timeout_ms or None
                 connection.execute(QUERIES["append_again"], {"ids": due, "topic": part.topic, "cut_off_ms": cut_off_ms})
+            also(part.topic, due)
     return len(locked)
 
 

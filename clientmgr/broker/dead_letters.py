@@ -42,6 +42,8 @@ class Selection:
     state: State = State.OPEN
     newest_id: int | None = None
     """Leaves out what failed after this letter."""
+    not_after: datetime | None = None
+    """Leaves out what failed after this moment."""
 
     def parameters(self) -> dict[str, Any]:
         parameters = asdict(self)

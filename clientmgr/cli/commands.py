@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "publish": Entry("messages", "Publish a message, or one for each line of a file."),
     "tail": Entry("messages", "Print the messages of a topic as they come."),
     "topics": Entry("topics", "Topics, their subscriptions and how far behind these are; resize, trim, seek."),
-    "dlq": Entry("dlq", "Messages that could not be handled: list, show, replay, drop."),
+    "failures": Entry("failures", "Messages that could not be handled: list, show, replay, edit, drop."),
     "erasure": Entry("erasure", "Erasure: sweep what is deleted out of every place, and see when."),
     "pubsub-gateway": Entry("services", "Speak Google's Pub/Sub protocol on the PostgreSQL log: for any client of it."),
     "bridge": Entry("services", "Copy Pub/Sub subscriptions into topics of the PostgreSQL log, each message once."),
@@ -51,6 +51,10 @@ COMMANDS: Final = {
 }
 
 
+OLD_NAMES: Final = {"dlq": "failures"}
+"""They work, and no help shows them."""
+
+
 class Commands(TyperGroup):
     """The group that `clientmgr` is."""
 
@@ -58,9 +62,10 @@ class Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, _ctx: Any, cmd_name: str) -> Any:
-        if cmd_name in COMMANDS and cmd_name not in self.commands:
-            self.commands.update(_load(COMMANDS[cmd_name].module))
-        return self.commands.get(cmd_name)
+        name = OLD_NAMES.get(cmd_name, cmd_name)
+        if name in COMMANDS and name not in self.commands:
+            self.commands.update(_load(COMMANDS[name].module))
+        return self.commands.get(name)
 
     def format_commands(self, _ctx: Any, formatter: Any) -> None:
         with formatter.section("Commands"):

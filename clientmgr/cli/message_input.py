@@ -10,14 +10,12 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-import msgspec
-
-from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker.interface import Message, check_publishable
 from clientmgr.contracts.publishers import PUBLISHER_ATTRIBUTE
+from clientmgr.operations.failures.contracts import customer_of
 
 IN_MEMORY_BYTES = 16 * 1024 * 1024
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
@@ -29,12 +27,6 @@ class InvalidLineError(InvalidInputError):
     def __init__(self, number: int, error: InvalidInputError) -> None:
         ValueError.__init__(self, f"line {number}: {error}; nothing was published")
         self.field = error.field
-
-
-class _Addressed(msgspec.Struct):
-    """The one field that decides where a message goes."""
-
-    customer_id: Any = msgspec.field(name="customerId", default=msgspec.UNSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +43,7 @@ class MessageForm:
     def message(self, data: bytes) -> Message:
         """The message, or an error that names the field which no worker could ever accept."""
         check_publishable(self.topic, Message(data, attributes=self.attributes or {}), self.max_bytes)
-        customer = _customer(data)
+        customer = customer_of(data)
         tenant = customer if self.tenant is None else self.tenant
         return Message(data, tenant, self.key, self.attributes or {})
 
@@ -108,14 +100,3 @@ def _lines(source: IO[bytes], max_bytes: int) -> Iterator[tuple[int, bytes]]:
             line = line.removeprefix(BYTE_ORDER_MARK)
         if text := line.strip():
             yield number, text
-
-
-def _customer(data: bytes) -> str:
-    """The customer that the message names, as the log writes it; empty when it names none."""
-    if not data.lstrip().startswith(b"{"):
-        return ""
-    try:
-        customer_id = msgspec.json.decode(data, type=_Addressed).customer_id
-    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidInputError("data", f"JSON that our workers can read ({error})", data[:60]) from None
-    return "" if customer_id is msgspec.UNSET else str(parse_customer_id(customer_id))

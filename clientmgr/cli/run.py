@@ -5,7 +5,8 @@ A command imports its daemon when it is called: that takes longer than most comm
 
 import importlib
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import typer
@@ -13,19 +14,37 @@ from typer.core import TyperGroup
 
 from clientmgr.base.daemon_process import DaemonWork, run_as_process
 from clientmgr.base.data_folder import attach
-from clientmgr.base.settings import Settings, load_settings
+from clientmgr.base.database import Role
+from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry, Option
-
-Start = Callable[[Settings], DaemonWork]
-"""Imports a daemon and makes it ready, with the options that were given."""
+from clientmgr.operations.heartbeats import beating
 
 
-def run_all(chosen: Sequence[tuple[DaemonEntry, Start]]) -> None:
+
+@dataclass(frozen=True)
+class Chosen:
+    """A daemon that the command line names, with the options that were given."""
+
+    entry: DaemonEntry
+    options: Mapping[str, Any]
+
+    @property
+    def process(self) -> str:
+        """Which of the entry's processes this is: the one whose arguments have these options."""
+        given = {str(value) for value in self.options.values()}
+        found = (one.name for one in self.entry.processes if given.issuperset(one.arguments[2:][1::2]))
+        return next(found, self.entry.name)
+
+
+def run_all(chosen: Sequence[Chosen]) -> None:
     """Run what the command line names, each with its options."""
-    wants_key = any("AUDIT_HASH_KEY" in entry.settings for entry, _ in chosen)
-    settings = attach(load_settings(), with_key=wants_key)
-    raise typer.Exit(run_as_process(settings, [start(settings) for _, start in chosen]))
+    settings = attach(load_settings(), with_key=any("AUDIT_HASH_KEY" in one.entry.settings for one in chosen))
+    works = [load(one.entry.run)(settings, **one.options) for one in chosen]
+    # One that may only read gives no sign of life; those are asked on their port.
+    with beating(settings, *(one.process for one in chosen if Role.WRITER in one.entry.roles)):
+        code = run_as_process(settings, works)
+    raise typer.Exit(code)
 
 
 class Daemons(TyperGroup):
@@ -70,11 +89,11 @@ app = typer.Typer(
 )
 
 
-def command_of(entry: DaemonEntry) -> Callable[..., tuple[DaemonEntry, Start]]:
+def command_of(entry: DaemonEntry) -> Callable[..., Chosen]:
     """A function with the daemon's options as its parameters: typer reads them from the signature."""
 
-    def command(**options: Any) -> tuple[DaemonEntry, Start]:
-        return entry, lambda settings: load(entry.run)(settings, **options)
+    def command(**options: Any) -> Chosen:
+        return Chosen(entry, options)
 
     command.__signature__ = inspect.Signature([parameter_of(option) for option in entry.options])  # type: ignore[attr-defined]
     return command

@@ -12,8 +12,8 @@ from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.broker import seek_actions as actions
 from clientmgr.broker.postgres.seeking import SeekReport
-from clientmgr.cli.dlq import DryRunOption
-from clientmgr.cli.dlq_filters import parse_moment
+from clientmgr.cli.failure_filters import parse_moment
+from clientmgr.cli.failures import DryRunOption
 from clientmgr.cli.output import JsonOption, YesOption, actor, console, open_database, print_json, show_rows
 
 START, END = "--to-start", "--to-end"

@@ -20,6 +20,7 @@ from clientmgr.base.settings import Settings, load_settings
 from clientmgr.cli import gateway_tokens
 from clientmgr.cli.output import log_failures
 from clientmgr.contracts import daemons
+from clientmgr.operations.heartbeats import beating
 
 log = get_logger(__name__)
 
@@ -80,8 +81,9 @@ def pubsub_gateway(
 def _run_gateway(where: dict[str, Any], *, quiet: bool) -> int:
     settings = _settings("pubsub-gateway", **where)
 
-    # gRPC does its own I/O: measured, uvloop gains nothing.
-    return run_until_stopped(lambda stop: _serve_gateway(settings, stop, quiet=quiet), use_uvloop=False)
+    with beating(settings, "pubsub-gateway"):
+        # gRPC does its own I/O: measured, uvloop gains nothing.
+        return run_until_stopped(lambda stop: _serve_gateway(settings, stop, quiet=quiet), use_uvloop=False)
 
 
 def _emulate(where: dict[str, Any], data_dir: Path | None, *, quiet: bool) -> int:

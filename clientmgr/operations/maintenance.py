@@ -23,6 +23,8 @@ from clientmgr.broker.error_topics import forget_trimmed
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.retention import forget_keys, trim
 from clientmgr.erasure.schedule import LOOK_EVERY_S, sweep_regularly
+from clientmgr.operations.failures.finding import QUERIES as REPLAYS
+from clientmgr.operations.heartbeats import QUERIES as HEARTBEATS
 from clientmgr.operations.system_metrics import export_system_metrics
 
 log = get_logger(__name__)
@@ -49,6 +51,8 @@ async def run_maintenance(
     async def trim_log(connection: AsyncConnection[Any]) -> None:
         await trim(connection, retention_hours=settings.broker_retention_hours)
         await forget_trimmed(connection)
+        await connection.execute(REPLAYS["forget_replays"])
+        await connection.execute(HEARTBEATS["forget"])
         await forget_keys(connection, retention_hours=settings.broker_retention_hours)
 
     async def export_metrics(connection: AsyncConnection[Any]) -> None:

@@ -5,12 +5,14 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import Struct
+from msgspec.structs import replace
 from psycopg import Connection
 
 from clientmgr.broker.error_topics import ERROR_TOPICS, error_counts
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.contracts import topics
 from clientmgr.operations.daemon_health import judge_all
+from clientmgr.operations.heartbeats import Sign, signs
 from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
 from clientmgr.operations.service_health import ServiceState, probe_services
 from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
@@ -35,6 +37,15 @@ class DaemonState(Struct, frozen=True, rename="camel"):
     state: str
     is_well: bool
     detail: str
+    instances: int = 0
+    """How many of it run, by their signs of life."""
+    where: str = ""
+    version: str = ""
+    started_at: datetime | None = None
+    last_work_at: datetime | None = None
+    """When it last dealt with a message; null: not since it started, or it deals with none."""
+    last_sign_at: datetime | None = None
+    """Null: it gives none (then it is asked on its port), or never ran."""
 
 
 class GroupLag(Struct, frozen=True, rename="camel"):
@@ -103,7 +114,8 @@ async def _look(context: Context) -> Overview:
             + (f", {plural(health.waiting_retries, 'retry', 'retries')}" if health.waiting_retries else ""),
         )
         for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
-    ] + [row_of(DaemonState, one) for one in services]
+    ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
+    daemons = _with_signs(daemons, stored.signs)
     groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
     dead_letters = sum(lag.dead for lag in lags)
     problems = _problems(daemons, groups, dead_letters, errors, stored)
@@ -134,6 +146,7 @@ class _Stored(Struct, frozen=True):
     behind: int
     totals: Totals
     nightly: list[NightlyWork]
+    signs: list[Sign]
 
 
 def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
@@ -142,6 +155,35 @@ def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
         count_behind(connection),
         totals(connection, tolerance=tolerance),
         nightly_work(connection),
+        signs(connection),
+    )
+
+
+def _with_signs(daemons: list[DaemonState], found: list[Sign]) -> list[DaemonState]:
+    """What each says of itself. One whose last sign is old is dead, however little it leaves unread."""
+    of_each: dict[str, list[Sign]] = {}
+    for sign in found:
+        of_each.setdefault(sign.process, []).append(sign)
+    known = {daemon.name for daemon in daemons}
+    others = [DaemonState(name, "runs", True, "") for name in of_each if name not in known]
+    return [_with_sign(daemon, of_each.get(daemon.name, [])) for daemon in daemons + others]
+
+
+def _with_sign(daemon: DaemonState, its: list[Sign]) -> DaemonState:
+    if not its:
+        return daemon
+    newest = max(its, key=lambda sign: sign.beat_at)
+    runs = [sign for sign in its if sign.state == "runs"]
+    gone = {} if runs else {"state": newest.state, "is_well": False}
+    return replace(
+        daemon,
+        instances=len(runs),
+        where=", ".join(sorted({f"{sign.host}, process {sign.pid}" for sign in runs or [newest]})),
+        version=newest.version,
+        started_at=min(sign.started_at for sign in runs or [newest]),
+        last_work_at=max((sign.last_work_at for sign in its if sign.last_work_at), default=None),
+        last_sign_at=newest.stopped_at or newest.beat_at,
+        **gone,
     )
 
 

@@ -26,13 +26,17 @@ function patchChildren(old, fresh) {
 }
 
 function keepCurrent(element) {
-  const status = document.getElementById("live-status");
   const say = (text, state) => {
+    const status = document.getElementById("live-status");
     if (status && status.textContent !== text) status.textContent = text;
     if (status) status.dataset.state = state;
   };
   const look = async () => {
-    if (document.visibilityState === "visible") {
+    // Rows must not move away under somebody who is choosing them.
+    const isChoosing = () => element.querySelector("tbody input:checked") !== null;
+    if (document.visibilityState === "visible" && isChoosing()) {
+      say("waits while you choose", "live");
+    } else if (document.visibilityState === "visible") {
       try {
         const answer = await fetch(element.dataset.live, {
           headers: { "X-Requested-With": "fetch" },
@@ -41,7 +45,8 @@ function keepCurrent(element) {
         });
         if (!answer.ok) throw new Error(String(answer.status));
         const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-        patch(element.firstElementChild, fresh.body.firstElementChild);
+        if (!isChoosing()) patch(element.firstElementChild, fresh.body.firstElementChild);
+        element.dispatchEvent(new Event("patched", { bubbles: true }));
         say("live", "live");
       } catch {
         say("not connected: these are the last numbers", "lost");
@@ -75,27 +80,25 @@ function chooseColours(button) {
 
 // A form with data-choose: one box chooses all rows, and a label says how many are chosen.
 function chooseMany(form) {
-  const all = form.querySelector("input[data-all]");
-  const boxes = [...form.querySelectorAll("tbody input[type=checkbox]")];
-  const buttons = [...form.querySelectorAll("button[data-needs-choice]")];
-  const label = form.querySelector("[data-chosen]");
+  // Asked for anew each time: rows come and go while the page stays current.
+  const boxes = () => [...form.querySelectorAll("tbody input[type=checkbox]")];
+  const all = () => form.querySelector("input[data-all]");
   const show = () => {
-    const chosen = boxes.filter((box) => box.checked).length;
-    for (const button of buttons) button.disabled = chosen === 0;
-    if (all) {
-      all.checked = chosen > 0 && chosen === boxes.length;
-      all.indeterminate = chosen > 0 && chosen < boxes.length;
+    const [any, chosen] = [boxes().length, boxes().filter((box) => box.checked).length];
+    for (const button of form.querySelectorAll("button[data-needs-choice]")) button.disabled = chosen === 0;
+    if (all()) {
+      all().hidden = any === 0;
+      all().checked = chosen > 0 && chosen === any;
+      all().indeterminate = chosen > 0 && chosen < any;
     }
+    const label = form.querySelector("[data-chosen]");
     if (label) label.textContent = chosen ? `${chosen} chosen` : "";
   };
-  if (all) {
-    all.hidden = false;
-    all.addEventListener("change", () => {
-      for (const box of boxes) box.checked = all.checked;
-      show();
-    });
-  }
-  form.addEventListener("change", show);
+  form.addEventListener("change", (event) => {
+    if (event.target.matches("input[data-all]")) for (const box of boxes()) box.checked = event.target.checked;
+    show();
+  });
+  form.addEventListener("patched", show);
   show();
 }
 

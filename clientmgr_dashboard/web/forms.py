@@ -1,5 +1,6 @@
 """What a client sends, in a query, a form or as JSON, as the operations' own requests, or refused."""
 
+import re
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -15,12 +16,19 @@ MANY = frozenset({"ids", "offsets"})
 """Fields that may come more than once."""
 VERBATIM = frozenset({"applicationCode", "clientId", "password"})
 """Fields in which leading and trailing spaces count."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d(:\d\d)?", re.ASCII)
+"""What a browser's field for a time sends: no time zone. Pages show UTC, so it means that."""
 
 
 def from_query(request: Request, wanted: type[Wanted], **given: Any) -> Wanted:
     """A browser sends empty fields for what nobody filled in; operations get only what was filled in."""
     parameters = {
         name: text if name in VERBATIM else text.strip() for name, text in query_of(request).items() if text.strip()
+    }
+    parameters |= {
+        name: f"{text}{'' if found[1] else ':00'}Z"
+        for name, text in parameters.items()
+        if (found := _MOMENT.fullmatch(text))
     }
     return msgspec.convert(_kept({**parameters, **request.path_params}, wanted) | given, wanted, strict=False)
 

@@ -220,6 +220,15 @@ class Visit(httpx.Client):
         return self.post(path, data={"csrf_token": self.token, **fields}, **options)
 
 
+def hidden(page: str) -> dict[str, list[str]]:
+    """The hidden fields of a page's last form."""
+    fields: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page[page.rindex("<form") :]):
+        fields.setdefault(name, []).append(value)
+    fields.pop("csrf_token", None)
+    return fields
+
+
 @contextmanager
 def serving(settings: Settings, loop: asyncio.AbstractEventLoop | None = None) -> Iterator[str]:
     """A dashboard on a free port, in a thread; gone at the end. Gives its address."""

@@ -131,15 +131,17 @@ def test_signing_in_and_out_is_audited(house: House, stranger: Visit) -> None:
 def test_a_viewer_sees_everything_and_changes_nothing(house: House, viewer: Visit) -> None:
     letter = house.dead_letter(b"{}")
     before = house.query("SELECT count(*) FROM clientmgr.audit_log")
-    page = viewer.see("/messages/dead-letters")
+    page = viewer.see("/failures")
     assert "Replay chosen" not in page
+    assert "Edit and replay" not in viewer.see(f"/failures/d{letter}")
+    assert "needs the role operator" in viewer.see(f"/failures/d{letter}/edit", status=403)
     token = viewer.token
     forms: list[tuple[str, dict[str, Any]]] = [
-        ("/messages/dead-letters/confirm", {"action": "drop", "ids": letter}),
-        ("/messages/dead-letters/drop", {"ids": letter}),
-        ("/messages/dead-letters/replay", {"ids": letter}),
-        (f"/messages/dead-letters/{letter}/reveal", {}),
-        ("/messages/errors/drop", {"topic": "client-manager.writer-errors", "offsets": 1}),
+        ("/failures/confirm", {"action": "drop", "ids": f"d{letter}"}),
+        ("/failures/drop", {"ids": f"d{letter}"}),
+        ("/failures/replay", {"ids": f"d{letter}"}),
+        (f"/failures/d{letter}/reveal", {}),
+        (f"/failures/d{letter}/edit", {"text": '{"a": 1}'}),
         ("/switches/flippers", FLIP),
         ("/applications/configure", {"customerId": BUSY, "applicationCode": "A", "appleTopic": "com.acme"}),
         ("/applications/remove", {"customerId": BUSY, "applicationCode": "A"}),
@@ -167,20 +169,20 @@ def test_a_viewer_can_not_find_out_a_masked_token_by_searching_for_its_parts(
     letter = house.dead_letter(f'{{"pushToken": "{in_message}"}}'.encode(), error=f"refused: pushToken='{in_error}'")
 
     def search(visit: Visit) -> httpx.Response:
-        return visit.get("/api/v1/dead-letters", params={"contains": SECRET[:-3], "limit": 500})
+        return visit.get("/api/v1/failures", params={"contains": SECRET[:-3], "limit": 500})
 
     def count(visit: Visit) -> httpx.Response:
         return visit.post(
-            "/api/v1/dead-letters/preview", json={"contains": SECRET[:-3]}, headers={"X-CSRF-Token": visit.token}
+            "/api/v1/failures/preview", json={"contains": SECRET[:-3]}, headers={"X-CSRF-Token": visit.token}
         )
 
-    assert letter in [row["id"] for row in search(operator).json()["items"]]
-    assert count(operator).json()["letters"] >= 1
-    for answer in (search(viewer), count(viewer), viewer.get("/messages/dead-letters", params={"contains": SECRET})):
+    assert f"d{letter}" in [row["ref"] for row in search(operator).json()["items"]]
+    assert count(operator).json()["messages"] >= 1
+    for answer in (search(viewer), count(viewer), viewer.get("/failures", params={"contains": SECRET})):
         assert answer.status_code == 403
         assert "needs the role operator" in answer.text
-    assert "error contains" in operator.see("/messages/dead-letters")
-    assert "error contains" not in viewer.see("/messages/dead-letters")
+    assert "error contains" in operator.see("/failures")
+    assert "error contains" not in viewer.see("/failures")
 
 
 def test_what_an_operator_does_is_audited_under_their_name(house: House, operator: Visit) -> None:

@@ -1,148 +1,18 @@
-"""What operators do, by forms: replay and drop, flip and exclude, look devices up and reveal them."""
+"""What operators do, by forms: flip and exclude, look devices up and reveal them."""
 
-import json
 import re
 from urllib.parse import quote
 
 import pytest
 
-from clientmgr.contracts import topics
 from clientmgr_dashboard.operations import devices
 from tests.dashboard.house import BUSY, CONTACT, MISCHIEF, QUIET, SECRET, House, Visit, serving
-from tests.streaming.rig import event, read_topic
-
-LETTERS = "/messages/dead-letters"
-ERRORS = "/messages/errors"
-
-
-def hidden(page: str) -> dict[str, list[str]]:
-    """The hidden fields of a page's last form."""
-    fields: dict[str, list[str]] = {}
-    for name, value in re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page[page.rindex("<form") :]):
-        fields.setdefault(name, []).append(value)
-    fields.pop("csrf_token", None)
-    return fields
+from tests.streaming.rig import event
 
 
 def visible(page: str) -> str:
     """Without what a form offers to choose."""
     return re.sub(r"<option.*?</option>", "", page)
-
-
-def test_a_letter_is_replayed_after_it_was_confirmed(house: House, visit: Visit) -> None:
-    letter = house.dead_letter(json.dumps(event("updated", customer=BUSY, client="back", platform="ios")).encode())
-    confirm = visit.submit(f"{LETTERS}/confirm", {"action": "replay", "ids": [letter]}).text
-    assert "Replay 1 dead letter?" in confirm
-    assert "back" not in house.devices()
-
-    answer = visit.submit(f"{LETTERS}/replay", hidden(confirm))
-
-    assert answer.headers["location"] == f"{LETTERS}?done=replayed&count=1&problems=0"
-    assert "1 message replayed." in visit.see(answer.headers["location"])
-    house.publish_and_write()
-    assert "back" in house.devices()
-    chain, actor, _, details = house.audited("dead-letters.replay")[-1]
-    assert (chain, actor, details["first_id"]) == (BUSY, "dashboard:local", letter)
-    assert "replayed" in visit.see(f"{LETTERS}/{letter}")
-
-
-def test_a_letter_is_replayed_once_however_often_the_form_is_sent(house: House, visit: Visit) -> None:
-    letter = house.dead_letter(json.dumps(event("updated", customer=BUSY, client="once")).encode())
-    for _ in range(3):
-        visit.submit(f"{LETTERS}/replay", {"ids": [letter]})
-    again = house.query(
-        "SELECT count(*) FROM clientmgr.outbox_message_t WHERE original_offset IS NOT NULL AND payload = "
-        "(SELECT payload FROM clientmgr.dead_letter_queue WHERE id = %s)",
-        letter,
-    )
-    assert again == [(1,)]
-
-
-def test_all_that_a_filter_finds_are_dropped_but_not_what_failed_after_somebody_agreed(
-    house: House, visit: Visit
-) -> None:
-    chosen = [house.dead_letter(b"{}", error="a very special failure") for _ in range(3)]
-    other = house.dead_letter(b"{}")
-    confirm = visit.submit(f"{LETTERS}/confirm", {"action": "drop-all", "contains": "very special"}).text
-    assert "Drop 3 dead letters?" in confirm
-    late = house.dead_letter(b"{}", error="a very special failure")
-
-    answer = visit.submit(f"{LETTERS}/drop", hidden(confirm))
-
-    assert answer.headers["location"] == f"{LETTERS}?done=dropped&count=3"
-    left = {number for (number,) in house.query("SELECT id FROM clientmgr.dead_letter_queue")}
-    assert left.isdisjoint(chosen)
-    assert {other, late} <= left
-    assert house.audited("dead-letters.drop")[-1][1] == "dashboard:local"
-
-
-def test_nothing_chosen_is_not_everything(house: House, visit: Visit) -> None:
-    house.dead_letter(b"{}")
-    before = house.query("SELECT count(*) FROM clientmgr.dead_letter_queue")
-    assert visit.submit(f"{LETTERS}/drop", {}).headers["location"] == f"{LETTERS}?done=dropped&count=0"
-    assert "none was chosen" in visit.submit(f"{LETTERS}/confirm", {"action": "drop"}).text
-    assert visit.submit(f"{LETTERS}/confirm", {"action": "explode"}).status_code == 400
-    assert house.query("SELECT count(*) FROM clientmgr.dead_letter_queue") == before
-
-
-def test_a_letters_secrets_are_masked_until_somebody_asks_and_asking_is_audited(house: House, visit: Visit) -> None:
-    body = event("pushTokenSet", customer=BUSY, client="c1", pushToken=SECRET, kind="apns")
-    letter = house.dead_letter(json.dumps(body).encode())
-    page = visit.see(f"{LETTERS}/{letter}")
-    assert SECRET not in page
-    assert "token-…6789" in page
-    revealed = visit.submit(f"{LETTERS}/{letter}/reveal", {}).text
-    assert SECRET in revealed
-    assert house.audited("dead-letter.reveal")[-1][3] == {"command": "dashboard", "dead_letter": letter}
-
-
-def newest_error(house: House, client: str) -> int:
-    """A message that the writer gave up on."""
-    house.publish_and_write(json.dumps({**event(client=client, customer=BUSY), "clientId": 5}).encode())
-    ((offset,),) = house.query(
-        "SELECT max(c_offset) FROM clientmgr.outbox_message_t AS m JOIN clientmgr.log_counter AS c ON c.id = m.topic_id"
-        " WHERE topic = %s",
-        topics.WRITER_ERRORS,
-    )
-    return int(offset)
-
-
-def test_a_message_of_an_error_topic_is_published_again_as_it_was_and_only_once(house: House, visit: Visit) -> None:
-    offset = newest_error(house, "wrong")
-    assert "clientId" in visit.see(ERRORS)
-    form = {"action": "replay", "topic": topics.WRITER_ERRORS, "offsets": [offset]}
-    confirm = visit.submit(f"{ERRORS}/confirm", form).text
-    assert f"<option>{topics.WRITER}</option>" in confirm
-    before = len(read_topic(house.database, topics.WRITER))
-
-    for _ in range(2):
-        visit.submit(f"{ERRORS}/replay", {**hidden(confirm), "target": topics.WRITER})
-
-    published = read_topic(house.database, topics.WRITER)[before:]
-    assert [message.event["clientId"] for message in published] == [5]
-    assert published[0].attributes == {}
-    assert house.audited("error-messages.replay")[-1][1] == "dashboard:local"
-    assert f'value="{offset}"' not in visit.see(ERRORS)
-    assert "by dashboard:local" in visit.see(f"{ERRORS}?state=handled")
-    house.publish_and_write()
-
-
-def test_a_message_of_an_error_topic_goes_nowhere_but_where_it_came_from(house: House, visit: Visit) -> None:
-    offset = newest_error(house, "lost")
-    form = {"topic": topics.WRITER_ERRORS, "offsets": [offset], "target": topics.CONTACT_DELETION}
-    assert visit.submit(f"{ERRORS}/replay", form).status_code == 409
-    assert visit.submit(f"{ERRORS}/drop", {**form, "topic": topics.WRITER}).status_code == 400
-
-
-def test_a_message_of_an_error_topic_that_is_dropped_is_set_aside_and_stays_in_the_log(
-    house: House, visit: Visit
-) -> None:
-    offset = newest_error(house, "away")
-    kept = len(read_topic(house.database, topics.WRITER_ERRORS))
-    visit.submit(f"{ERRORS}/drop", {"topic": topics.WRITER_ERRORS, "offsets": [offset]})
-    assert f'value="{offset}"' not in visit.see(ERRORS)
-    assert len(read_topic(house.database, topics.WRITER_ERRORS)) == kept
-    assert house.audited("error-messages.drop")[-1][1] == "dashboard:local"
 
 
 def test_flippers_are_set_for_one_tenant_and_unset_again(house: House, visit: Visit) -> None:

@@ -27,8 +27,9 @@ PHOTOGRAPHED = {
     "device": DEVICE,
     "devices": f"/devices?customerId={BUSY}&contactId={CONTACT}",
     "topics": "/messages",
-    "dead-letters": "/messages/dead-letters",
-    "errors": "/messages/errors",
+    "failures": "/failures?state=any",
+    "failure": "/failures/d1",
+    "failure-edit": "/failures/d1/edit",
     "flippers": "/switches",
     "audit": "/audit",
 }
@@ -102,17 +103,35 @@ def test_a_tenant_is_found_and_its_chart_drawn(browser: Browser, address: str) -
     assert colours == 3
 
 
-def test_a_dead_letter_is_replayed_by_clicking(browser: Browser, address: str, house: House) -> None:
-    letter = house.dead_letter(json.dumps(event("updated", customer=BUSY, client="clicked", platform="ios")).encode())
-    visit(browser, f"{address}/messages/dead-letters?customerId={BUSY}")
+def test_a_failed_message_is_found_mended_replayed_and_seen_to_arrive(
+    browser: Browser, address: str, house: House
+) -> None:
+    body = {**event(client="x", customer=BUSY), "clientId": 31337}
+    house.publish_and_write(json.dumps(body).encode())
+    visit(browser, f"{address}/failures?customerId={BUSY}&errorClass=InvalidMessageError&contains=31337")
     assert browser.evaluate("document.querySelector('button[value=replay]').disabled"), "nothing is chosen yet"
-    browser.evaluate(f"document.querySelector('input[value=\"{letter}\"]').click()")
-    browser.wait_for("1 chosen")
+    browser.evaluate("document.querySelector('input[name=ids]').click()")
+    browser.wait_for("1 chosen", "waits while you choose")
     browser.click("Replay chosen")
-    browser.wait_for("Replay 1 dead letter?", topics.WRITER)
+    browser.wait_for("Replay 1 message?", topics.WRITER)
     browser.click("Yes, replay 1")
-    browser.wait_for("1 message replayed.")
+    browser.wait_for("under way")
+    browser.evaluate("window.notReloaded = true")
     house.publish_and_write()
+    browser.wait_for("died again", "clientId")
+    assert browser.evaluate("window.notReloaded") is True
+    browser.click("e")  # the message that it became
+    browser.wait_for("Edit and replay")
+    browser.click("Edit and replay")
+    browser.wait_for("Check and replay")
+    browser.fill("textarea", json.dumps({**body, "clientId": ""}))
+    browser.click("Check and replay")
+    browser.wait_for("Not published. clientId")
+    browser.fill("textarea", json.dumps({**body, "clientId": "clicked"}))
+    browser.click("Check and replay")
+    browser.wait_for("edited: clientId")
+    house.publish_and_write()
+    browser.wait_for("done", "did not come back")
     assert "clicked" in house.devices()
 
 
@@ -131,7 +150,7 @@ def test_a_flipper_is_turned_by_clicking_and_a_token_revealed(browser: Browser, 
 def test_the_overview_stays_current_without_reloading(browser: Browser, address: str, house: House) -> None:
     visit(browser, f"{address}/")
     browser.wait_for("live")
-    browser.evaluate("window.notReloaded = true; document.querySelector('a[href*=dead-letters]').focus()")
+    browser.evaluate("window.notReloaded = true; document.querySelector('a[href*=failures]').focus()")
     before = browser.evaluate("[...document.querySelectorAll('.tile')].map((tile) => tile.innerText).join()")
     house.dead_letter(b"{}")
     changed = "[...document.querySelectorAll('.tile')].map((tile) => tile.innerText).join()"

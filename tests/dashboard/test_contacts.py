@@ -7,8 +7,7 @@ import pytest
 from clientmgr.audit.log import AuditLogger
 from clientmgr.contracts import topics
 from clientmgr.erasure.report import check
-from tests.dashboard.house import BUSY, CONTACT, SECRET, House, Visit
-from tests.dashboard.test_actions import hidden
+from tests.dashboard.house import BUSY, CONTACT, SECRET, House, Visit, hidden
 
 WHOSE = {"customerId": BUSY, "contactId": CONTACT}
 

@@ -100,7 +100,7 @@ def test_pages_take_a_hostile_query_as_well(visit: Visit, value: str) -> None:
         "/tenants": ("search", "page", "sort"),
         f"/tenants/{BUSY}": ("days",),
         "/devices": ("customerId", "contactId", "clientId", "applicationCode"),
-        "/messages/dead-letters": ("contains", "topic", "customerId", "before"),
+        "/failures": ("contains", "topic", "customerId", "before", "since", "state"),
         f"/audit/{BUSY}": ("before",),
         "/sign-in": ("next",),
     }.items():
@@ -120,5 +120,5 @@ def test_pages_take_a_hostile_query_as_well(visit: Visit, value: str) -> None:
 )
 def test_a_hostile_form_is_the_clients_fault(visit: Visit, body: bytes) -> None:
     headers = {"X-CSRF-Token": visit.token, "Content-Type": "application/x-www-form-urlencoded"}
-    for path in ("/switches/exclusions", "/switches/flippers", "/messages/dead-letters/drop", "/devices/reveal"):
+    for path in ("/switches/exclusions", "/switches/flippers", "/failures/drop", "/devices/reveal"):
         assert visit.post(path, content=body, headers=headers).status_code == 400, path

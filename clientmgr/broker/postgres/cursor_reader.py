@@ -70,7 +70,7 @@ class CursorReader:
                 return
 
     def bury(self, message: LoggedMessage, error: Exception) -> None:
-        """Set a message aside where `clientmgr dlq` shows it. Doing so twice changes only the time."""
+        """Set a message aside where `clientmgr failures` shows it. Doing so twice changes only the time."""
         self._open.execute(
             CONSUMING_QUERIES["bury"],
             {

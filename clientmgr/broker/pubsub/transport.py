@@ -3,7 +3,7 @@
 A batch is what one Pull brings. It is handled in a database transaction; the commit comes first, then what it published
 is sent and confirmed, then it is acknowledged: at least once, harmless for a handler whose writes are idempotent. The
 tenants are the ordering keys. Waiting retries, dead letters and attempts are kept in our own database, so that a retry
-holds up nobody and `clientmgr dlq` shows both transports' dead.
+holds up nobody and `clientmgr failures` shows both transports' dead.
 """
 
 import asyncio

@@ -130,7 +130,7 @@ def _understood(
             asked.append(Asked(message.c_offset, decode(message.data, actor_of(message.attributes))))
         except InvalidMessageError as error:
             reader.bury(message, error)
-            context.log.warning(f"message {message.c_offset} is set aside, see `clientmgr dlq list`: {error}")
+            context.log.warning(f"message {message.c_offset} is set aside, see `clientmgr failures list`: {error}")
     return asked
 
 

@@ -1,4 +1,4 @@
-"""The filters of `clientmgr dlq`, once: what each is called, and the letters that they select together."""
+"""The filters of `clientmgr failures`, once: what each is called, and the messages that they select together."""
 
 import inspect
 import re
@@ -10,14 +10,14 @@ import typer
 
 from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.errors import InvalidInputError
-from clientmgr.broker.dead_letters import Selection, State
+from clientmgr.operations.failures.finding import Filter, Ref, State
 
 _AGO = re.compile(r"([0-9]{1,5})([smhdw])")
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
-def with_filters(command: Callable[Concatenate[Selection, ...], None]) -> Callable[..., None]:
-    """Give a command the filters as options; it is called with the selection that they make."""
+def with_filters(command: Callable[Concatenate[Filter, ...], None]) -> Callable[..., None]:
+    """Give a command the filters as options; it is called with the filter that they make."""
     filters = inspect.signature(select).parameters
     own = list(inspect.signature(command).parameters.values())[1:]
 
@@ -35,7 +35,9 @@ def with_filters(command: Callable[Concatenate[Selection, ...], None]) -> Callab
 
 def select(
     *,
-    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Only of this topic.")] = None,
+    topic: Annotated[
+        str | None, typer.Option("--topic", "-t", help="Only of this topic, or in this error topic.")
+    ] = None,
     subscription: Annotated[
         str | None, typer.Option("--subscription", "--group", "-s", help="Only those that failed in this subscription.")
     ] = None,
@@ -48,13 +50,15 @@ def select(
     ] = None,
     until: Annotated[str | None, typer.Option(help="Failed before this time; written like --since.")] = None,
     contains: Annotated[str | None, typer.Option(help="Only with this text in the message or in its error.")] = None,
-    ids: Annotated[list[int] | None, typer.Option("--id", help="Only this one; repeat it for more.")] = None,
-    state: Annotated[
-        State | None, typer.Option(help="Whether it was replayed. Default: open; with --id any.", show_default=False)
+    ids: Annotated[
+        list[str] | None, typer.Option("--id", help="Only this one (d17, e5-123); repeat it for more.")
     ] = None,
-) -> Selection:
+    state: Annotated[
+        State | None, typer.Option(help="What became of it. Default: open; with --id any.", show_default=False)
+    ] = None,
+) -> Filter:
     """What the options select."""
-    return Selection(
+    return Filter(
         topic=topic,
         subscription=subscription,
         tenant=None if customer is None else str(parse_customer_id(customer, field="--customer")),
@@ -62,8 +66,8 @@ def select(
         since=None if since is None else parse_moment(since, field="--since"),
         until=None if until is None else parse_moment(until, field="--until"),
         contains=contains,
-        ids=ids or None,
-        # Whoever names a letter means that one, whatever became of it.
+        refs=[Ref.parse(one) for one in ids] if ids else None,
+        # Whoever names a message means that one, whatever became of it.
         state=state or (State.ANY if ids else State.OPEN),
     )
 

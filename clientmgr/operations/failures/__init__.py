@@ -1,0 +1,1 @@
+"""Messages that failed, wherever they lie, under one set of names and filters: found, replayed, edited, dropped."""
