@@ -509,6 +509,16 @@ class Settings(BaseSettings):
     pubsub_gateway_max_client_bytes: int = Field(
         21_000_000, ge=10_500_000, description="Bytes of requests, and of answers, that it holds at once of one client."
     )
+    pubsub_gateway_max_connections: int = Field(
+        1000,
+        ge=10,
+        description="Connections to the gateway. Where it is full, one that has said nothing yet is closed.",
+    )
+    pubsub_gateway_max_connections_per_address: int = Field(
+        200,
+        ge=2,
+        description="Connections to the gateway from one address (IPv6: one /64), unless a proxy does its TLS.",
+    )
     pubsub_gateway_max_topics: int = Field(1000, ge=0, description="Topics that a caller of the gateway may make.")
     pubsub_gateway_max_subscriptions: int = Field(
         1000, ge=0, description="Subscriptions that a caller of the gateway may make."

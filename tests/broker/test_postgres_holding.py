@@ -1,6 +1,8 @@
 """Errors that nobody foresaw: the group that fails waits with its tenant's later messages, and nobody else does."""
 
 import asyncio
+import itertools
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -237,3 +239,39 @@ async def test_a_handler_that_takes_too_long_holds_its_own_tenant_only(
     assert query("SELECT user_id, error_class, exception FROM clientmgr.dead_letter_queue") == [
         ("key-1", "HandlerTimeoutError", "the handler took longer than 0.5 s for 1 messages")
     ]
+
+
+async def test_retries_that_fail_take_a_tenth_of_the_time_while_others_have_messages(
+    one_partition: PostgresBroker, database: Database
+) -> None:
+    await publish_groups(database, [message(0, tenant="bad")], *([message(n, tenant="good")] for n in range(1, 121)))
+    failing_s, stop = 0.05, asyncio.Event()
+    begun: list[float] = []
+
+    async def handle(batch: Batch) -> None:
+        if batch.messages[0].tenant == "bad":
+            begun.append(time.monotonic())
+            await asyncio.sleep(failing_s)
+            raise KeyError("nobody foresaw this")
+        await batch.connection.execute("UPDATE clientmgr.held_queues SET not_before = now()")
+        if number_of(batch.messages[0]) == 120:
+            stop.set()
+
+    options = ConsumerOptions(batch_size=1, max_attempts=1000)
+    await one_partition.consume(SUBSCRIPTION, handle, options=options, stop=stop)
+    assert len(begun) >= 2  # as it was found, and at least once again
+    assert all(later - earlier >= failing_s * 10 for earlier, later in itertools.pairwise(begun[1:]))
+
+
+async def test_a_batch_with_several_that_fail_is_found_apart_and_each_is_held_by_itself(
+    one_partition: PostgresBroker, database: Database, query: Query
+) -> None:
+    tenants = [f"t{n}" for n in range(90)]
+    await publish_groups(database, *([message(n, tenant=tenant)] for n, tenant in enumerate(tenants)))
+    bad = {n for n in range(90) if n % 10 == 3} | {88}
+    handler = Faulty(*bad)
+    options = ConsumerOptions(batch_size=100, max_attempts=2)
+    stats = await one_partition.consume(SUBSCRIPTION, handler, options=options, burst=True)
+    assert (stats.done, stats.dead) == (80, 10)
+    assert sorted(handler.done) == sorted((tenants[n], n) for n in range(90) if n not in bad)
+    assert query("SELECT count(*), min(attempts), max(attempts) FROM clientmgr.dead_letter_queue") == [(10, 2, 2)]

@@ -1,11 +1,16 @@
-"""Plain HTTP on the port of gRPC: health checks are answered, all else is told that there is no REST."""
+"""The gateway's door: health checks are answered, REST is refused, and connections have bounds."""
 
+import asyncio
 import http.client
 import socket
 import urllib.request
+from collections.abc import AsyncIterator
 
 import pytest
 
+from clientmgr.base.database import Database
+from clientmgr.base.settings import load_settings
+from clientmgr.broker.gateway.server import Gateway
 from tests.gateway.conftest import Clients
 from tests.gateway.process import GatewayProcess
 
@@ -34,3 +39,69 @@ def test_nonsense_on_the_port_harms_nobody(gateway: GatewayProcess, clients: Cli
     subscription = clients.subscription(topic)
     clients.publish(topic, b"x" * 3_000_000, b"small")
     assert sorted(len(body) for body in clients.bodies(subscription)) == [5, 3_000_000]
+
+
+@pytest.fixture
+async def small(database: Database) -> AsyncIterator[Gateway]:
+    """Room for ten connections, and for three from one address."""
+    settings = load_settings(
+        database_url=database.url,
+        pubsub_gateway_port=0,
+        pubsub_gateway_max_connections=10,
+        pubsub_gateway_max_connections_per_address=3,
+    )
+    async with Gateway(settings, database) as gateway:
+        yield gateway
+
+
+class Line:
+    """A connection from one of this machine's addresses. Each 127.0.0.x is one."""
+
+    def __init__(self, port: int, source: str, *, speaks: bool) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), timeout=20, source_address=(source, 0))
+        if speaks:
+            self._socket.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+
+    def is_served(self) -> bool:
+        """Waits for the first bytes of gRPC. False: the connection was closed instead."""
+        try:
+            return bool(self._socket.recv(1))
+        except ConnectionError:
+            return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+async def health(port: int) -> int:
+    return await asyncio.to_thread(lambda: urllib.request.urlopen(f"http://127.0.0.1:{port}/", timeout=20).status)
+
+
+@pytest.mark.anyio
+async def test_an_address_has_so_many_connections_and_the_gateway_so_many_in_all(small: Gateway) -> None:
+    async def served(source: str) -> bool:
+        line = await asyncio.to_thread(Line, small.port, source, speaks=True)
+        open_lines.append(line)
+        return await asyncio.to_thread(line.is_served)
+
+    open_lines: list[Line] = []
+    sources = [f"127.0.0.{1 + n // 3}" for n in range(10)]
+    try:
+        assert [await served(source) for source in sources] == [True] * 10
+        assert not await served("127.0.0.2")  # its address has three
+        assert not await served("127.0.0.9")  # there are ten
+        open_lines[0].close()
+        while not await served("127.0.0.1"):
+            pass  # until the gateway has noticed
+    finally:
+        for line in open_lines:
+            line.close()
+
+
+@pytest.mark.anyio
+async def test_connections_that_say_nothing_give_way_to_others(small: Gateway) -> None:
+    silent = [await asyncio.to_thread(Line, small.port, "127.0.0.1", speaks=False) for _ in range(5)]
+    assert await health(small.port) == 200
+    assert not await asyncio.to_thread(silent[0].is_served)
+    for line in silent:
+        line.close()

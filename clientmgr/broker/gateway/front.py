@@ -1,26 +1,46 @@
-"""One port for gRPC and for `GET /`: who asks plain HTTP is answered here, all others are passed on to gRPC.
+"""The gateway's door: it counts connections, answers `GET /`, and passes all others on to gRPC.
 
-gRPC's own listener speaks nothing but HTTP/2, and takes no connection that somebody else has accepted. So bytes are
-carried between two sockets. With TLS there is no front: nobody could look inside.
+gRPC's own listener bounds no number of connections, speaks nothing but HTTP/2, and takes no connection that somebody
+else has accepted. So bytes are carried between two sockets. With TLS nobody can look inside: all of it is gRPC's.
 """
 
 import asyncio
 from typing import Any, Final
+
+from prometheus_client import Counter
+
+from clientmgr.base.connection_places import Places
+from clientmgr.base.listening import allow_open_files
+from clientmgr.base.settings import Settings
 
 HTTP2: Final = b"PRI * HTTP/2.0\r\n"
 READ_BYTES: Final = 256 * 1024
 FIRST_BYTES_S: Final = 20.0
 MAX_HEAD_BYTES: Final = 8 * 1024
 LOOPBACK: Final = "127.0.0.1"
+# The client's, and both ends of the one to gRPC.
+FILES_A_CONNECTION: Final = 3
+OTHER_FILES: Final = 200
+TURNED_AWAY: Final = Counter(
+    "clientmgr_gateway_connections_turned_away_total", "Connections that were refused or closed to make room.", ["why"]
+)
 
 
 class Front:
     """Listens on the gateway's address. What is behind it listens on `inner_port` of this machine."""
 
-    def __init__(self, inner_port: int) -> None:
+    def __init__(self, inner_port: int, settings: Settings, *, tls: bool) -> None:
         self._inner_port = inner_port
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[Any]] = set()
+        most = settings.pubsub_gateway_max_connections
+        self._places = Places(
+            most, settings.pubsub_gateway_max_connections_per_address, (), lambda why: TURNED_AWAY.labels(why).inc()
+        )
+        # A proxy's address is everybody's.
+        self._counts_addresses = not settings.pubsub_gateway_tls_by_proxy
+        allow_open_files(most * FILES_A_CONNECTION + OTHER_FILES, setting="PUBSUB_GATEWAY_MAX_CONNECTIONS")
 
     async def listen(self, host: str, port: int) -> int:
         """The port that was taken. OSError: it can't be had."""
@@ -39,7 +59,11 @@ class Front:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(self._serve(reader, writer))
+        guest = _Guest(writer)
+        if not self._places.enter(guest, guest.address if self._counts_addresses else ""):
+            guest.cut_off()
+            return
+        task = asyncio.create_task(self._serve(guest, reader, writer))
         self._open.add(task)
         try:
             await task
@@ -47,14 +71,16 @@ class Front:
             pass  # we stop, the other side is gone, or says nothing that anybody understands
         finally:
             self._open.discard(task)
+            self._places.leave(guest)
             writer.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, guest: "_Guest", reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         async with asyncio.timeout(FIRST_BYTES_S):
             first = await reader.readexactly(len(HTTP2))
-        if first != HTTP2:
+        if first != HTTP2 and not self._tls:
             await _answer_http(first, reader, writer)
             return
+        self._places.works(guest)
         inner_reader, inner_writer = await asyncio.open_connection(LOOPBACK, self._inner_port, limit=READ_BYTES)
         inner_writer.write(first)
         # When either side ends, so does the other: gRPC must notice at once that a client has gone.
@@ -66,6 +92,18 @@ class Front:
             pass
         finally:
             inner_writer.close()
+
+
+class _Guest:
+    """A connection, as far as its place matters. Until it has said something, it gives way to newer ones."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self._transport = writer.transport
+        peer = writer.get_extra_info("peername")
+        self.address: str = peer[0] if peer else ""
+
+    def cut_off(self) -> None:
+        self._transport.abort()
 
 
 class _Ended(Exception):

@@ -131,11 +131,12 @@ class Gateway:
     async def _listen(self) -> None:
         host, port = self._settings.pubsub_gateway_host, self._settings.pubsub_gateway_port
         try:
-            if self._credentials is not None:
-                self.port = self._server.add_secure_port(f"{host}:{port}", self._credentials)
-                await self._server.start()
-                return
-            self._front = Front(self._server.add_insecure_port(f"{LOOPBACK}:0"))
+            inner, tls = f"{LOOPBACK}:0", self._credentials is not None
+            if tls:
+                inner_port = self._server.add_secure_port(inner, self._credentials)
+            else:
+                inner_port = self._server.add_insecure_port(inner)
+            self._front = Front(inner_port, self._settings, tls=tls)
             await self._server.start()
             self.port = await self._front.listen(host, port)
         except (RuntimeError, OSError):

@@ -16,9 +16,10 @@ from clientmgr.base.database import CONNECTION_LIFETIME_S
 from clientmgr.base.errors import ErrorKind, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.waiting import wait_for_stop
+from clientmgr.broker.postgres.attempts import Failure
 from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
-from clientmgr.broker.postgres.fallback import Failure, take_apart
+from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.held import try_queues
 from clientmgr.broker.postgres.lease import kept_lease
 from clientmgr.broker.postgres.publish import append_to_topics
@@ -36,11 +37,13 @@ log = get_logger(__name__)
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
-IDLE_FACTOR = 30
+IDLE_FACTOR = 10
 """How far the wait between two looks grows while nothing comes and notifications would tell.
 
 They are never lost while their connection lives. What a look still finds is the work that others died with in hand.
 """
+# The part of a loop's time that may go into retries that fail, while there is something else to read.
+FAILING_SHARE = 0.1
 # Held queues whose attempts could not even be recorded.
 QUEUES_REST_S = 1.0
 NOTHING: Handled[Record] = Handled(Settlement())
@@ -64,6 +67,8 @@ class Consumer:
         self._exhausted = False
         # Held queues and the log take turns: neither may keep the other waiting.
         self._held_first = True
+        # Retries have failed for so long that the log has the time until then, unless it is read to its end.
+        self._held_next_at = 0.0
         self._failure_to_note: Claim | None = None
         self._failed_connections = 0
 
@@ -176,7 +181,7 @@ class Consumer:
             only_partition=self._options.partition_id if only_partition is None else only_partition,
             after_partition=self._last_partition,
             in_hand=self._context.in_hand,
-            held_first=self._held_first and only_partition is None,
+            held_first=self._held_first and only_partition is None and time.monotonic() >= self._held_next_at,
             begin=begin,
         )
 
@@ -217,7 +222,8 @@ class Consumer:
         try:
             if claim.queues:
                 self._exhausted, self._next_look_at = False, 0.0
-                await try_queues(self._context, connection, claim)
+                failing_s = await try_queues(self._context, connection, claim)
+                self._held_next_at = time.monotonic() + failing_s * (1 / FAILING_SHARE - 1)
                 return None
             handled = await self._context.handle(connection, claim) if claim.records else NOTHING
             next_claim = await self._settle(connection, claim, handled)

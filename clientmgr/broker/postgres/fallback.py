@@ -5,37 +5,17 @@ everybody end it early: what was handled until then is kept.
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from psycopg import AsyncConnection
 
 from clientmgr.base.errors import ErrorKind
-from clientmgr.broker.interface import Message
+from clientmgr.broker.postgres.attempts import Attempts, Failure
 from clientmgr.broker.postgres.claim import Claim, Record, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption
-from clientmgr.broker.postgres.publish import append_each, in_lock_order
-from clientmgr.broker.postgres.settlement import send_advance, send_hold, send_postpone, send_settlement
-from clientmgr.broker.postgres.topic_administration import require_topics
-from clientmgr.broker.settling import (
-    SAVEPOINTS_A_COMMIT,
-    Handled,
-    Settlement,
-    TransactionEndedError,
-    pause_after_failure_s,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An attempt that failed. What the handler did in the database is undone."""
-
-    error: Exception
-    kind: ErrorKind
-
-    @property
-    def reason(self) -> str:
-        return f"{type(self.error).__name__}: {self.error}"
+from clientmgr.broker.postgres.halving import Halving
+from clientmgr.broker.postgres.settlement import send_advance, send_hold, send_postpone
+from clientmgr.broker.settling import Handled, Settlement, pause_after_failure_s
 
 
 async def take_apart(context: Consumption, connection: AsyncConnection[Any], failed: Claim, failure: Failure) -> None:
@@ -62,125 +42,83 @@ async def take_apart(context: Consumption, connection: AsyncConnection[Any], fai
         known = None
 
 
-async def attempt(context: Consumption, connection: AsyncConnection[Any], part: Claim) -> Handled[Record] | Failure:
-    """Handle a part of a claim behind a savepoint."""
-    await connection.execute("SAVEPOINT transaction_group")
-    try:
-        handled = await context.handle(connection, part)
-        if handled.publications:
-            await require_topics(connection, list(handled.publications))
-        # A deferred constraint would fail only at COMMIT, and would take the other groups with it.
-        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE; RELEASE SAVEPOINT transaction_group")
-    except TransactionEndedError:
-        raise
-    except Exception as error:
-        if connection.closed:
-            raise
-        await connection.execute("ROLLBACK TO SAVEPOINT transaction_group; RELEASE SAVEPOINT transaction_group")
-        return Failure(error, context.judge(error, part))
-    return handled
-
-
-async def append_of_groups(
-    context: Consumption, connection: AsyncConnection[Any], parts: Sequence[Handled[Record]]
-) -> None:
-    """Publish what the parts left to be published, each as a transaction of its own."""
-    publications: dict[str, list[Sequence[Message]]] = {}
-    for part in parts:
-        for topic, messages in part.publications.items():
-            publications.setdefault(topic, []).append(messages)
-    for topic in in_lock_order(publications):
-        await append_each(connection, topic, publications[topic], cut_off_ms=context.cut_off_ms)
-
-
 async def _handle_some_groups(
     context: Consumption, connection: AsyncConnection[Any], claim: Claim, known: Failure | None
 ) -> bool:
-    """Make up to SAVEPOINTS_A_COMMIT attempts and commit. False: all of the partition must wait.
+    """Make as many attempts as a transaction may hold, and commit. False: all of the partition must wait.
 
-    What fails is halved until a single group is to blame, so that few bad ones cost few attempts. `known`: what came of
-    the first group.
+    `known`: what came of the first group.
     """
     started = time.monotonic()
-    groups = claim.transaction_groups()
+    attempts = Attempts(context, connection)
     behind = list(claim.behind)
+    failed: list[tuple[Claim, Failure]] = []
     held_tenants: set[str] = set()
-    parts: list[Handled[Record]] = []
     new_offset = claim.first_offset
     waiting: Claim | None = None
-    attempts = 0
-    todo = [groups[:1], groups[1:]] if known else _halves(groups)
-    while todo and attempts < SAVEPOINTS_A_COMMIT:
-        some = todo.pop(0)
-        if not some:
-            continue
+    halving = Halving(claim.transaction_groups(), first_is_known=known is not None)
+    while not halving.is_done and not attempts.are_spent:
+        some = halving.next_part()
         part, late = _divided(_joined(some), held_tenants)
         if part.records:
-            attempts += 1
-            tried, known = known or await attempt(context, connection, part), None
-            if isinstance(tried, Failure) and tried.kind is not ErrorKind.TRANSIENT and len(some) > 1:
-                todo[:0] = _halves(some)
-                continue
-            handled = await _settle_group(context, connection, part, tried)
-            if handled is None:
+            tried, known = known or await attempts.attempt(part), None
+            if not isinstance(tried, Failure):
+                halving.succeeded()
+            elif tried.kind is ErrorKind.TRANSIENT:
                 waiting = part
                 break
-            parts.append(handled)
-            if handled.settlement.held:
+            elif len(some) > 1:
+                halving.failed(some)
+                continue
+            elif tried.kind is ErrorKind.UNFORESEEN:
+                failed.append((part, tried))
                 held_tenants |= {record.message.tenant for record in part.records if record.message.tenant}
+                tried = Handled(Settlement(held=len(part.records)))
+            else:
+                tried = Handled(Settlement.all_dead(part.records, tried.error))
+            attempts.parts.append(tried)
         behind += late
         new_offset = some[-1].last_offset + 1
-    if waiting is None and not any(todo):
+    if waiting is None and halving.is_done:
         new_offset = claim.last_offset + 1
     behind = [record for record in behind if record.offset < new_offset]
+    await attempts.record()
+    await _hold(context, connection, claim.partition_id, failed)
     await send_hold(connection, context.subscription, claim.partition_id, behind)
-    await append_of_groups(context, connection, parts)
-    if waiting is None:
-        await send_advance(connection, context.subscription, claim, new_offset, "COMMIT")
-    else:
-        await send_advance(connection, context.subscription, claim, new_offset)
+    await send_advance(connection, context.subscription, claim, new_offset, "" if waiting else "COMMIT")
+    if waiting is not None:
         rest = Claim(claim.partition_id, new_offset, waiting.last_offset, waiting.records)
         await send_postpone(connection, context.subscription, rest, pause_after_failure_s(waiting.failures + 1))
         await connection.execute("COMMIT")
-    for one in parts:
-        context.count(one, started)
+    attempts.count(started)
     context.ledger.put_off(len(behind))
     return waiting is None
 
 
-async def _settle_group(
-    context: Consumption, connection: AsyncConnection[Any], group: Claim, handled: Handled[Record] | Failure
-) -> Handled[Record] | None:
-    """Record what became of a group. None: it and all behind it must wait."""
-    if isinstance(handled, Failure):
-        if handled.kind is ErrorKind.TRANSIENT:
-            return None
-        if handled.kind is ErrorKind.UNFORESEEN:
-            failures = group.failures + 1
-            await send_hold(
-                connection,
-                context.subscription,
-                group.partition_id,
-                group.records,
-                failures=failures,
-                reason=handled.reason,
-                delay_s=pause_after_failure_s(failures),
-            )
-            return Handled(Settlement(held=len(group.records)))
-        handled = Handled(Settlement.all_dead(group.records, handled.error))
-    await send_settlement(connection, context.subscription, handled.settlement)
-    return handled
+async def _hold(
+    context: Consumption, connection: AsyncConnection[Any], partition_id: int, failed: Sequence[tuple[Claim, Failure]]
+) -> None:
+    """Set groups aside, those that failed alike in one statement. A group without a tenant has a queue of its own."""
+    alike: dict[tuple[int, str, int], list[Record]] = {}
+    for group, failure in failed:
+        own = 0 if group.records[0].message.tenant else group.first_offset + 1
+        alike.setdefault((group.failures + 1, failure.reason, own), []).extend(group.records)
+    for (failures, reason, _), records in alike.items():
+        await send_hold(
+            connection,
+            context.subscription,
+            partition_id,
+            records,
+            failures=failures,
+            reason=reason,
+            delay_s=pause_after_failure_s(failures),
+        )
 
 
 def _begins_with(claim: Claim, group: Claim) -> bool:
     """Whether the claim's first group is still the one that failed."""
     first = claim.transaction_groups()[:1]
     return bool(first) and [record.offset for record in first[0].records] == [record.offset for record in group.records]
-
-
-def _halves(groups: list[Claim]) -> list[list[Claim]]:
-    middle = (len(groups) + 1) // 2
-    return [groups[:middle], groups[middle:]]
 
 
 def _joined(groups: Sequence[Claim]) -> Claim:

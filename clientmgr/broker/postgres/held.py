@@ -4,64 +4,74 @@ The partition is claimed meanwhile, so that nobody adds to its queues. It is let
 """
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
 
 from psycopg import AsyncConnection
 
 from clientmgr.base.errors import ErrorKind
+from clientmgr.broker.postgres.attempts import Attempts, Failure
 from clientmgr.broker.postgres.claim import Claim, Record
 from clientmgr.broker.postgres.consumption import Consumption
-from clientmgr.broker.postgres.fallback import Failure, append_of_groups, attempt
-from clientmgr.broker.postgres.settlement import send_settle_queue, send_settlement
-from clientmgr.broker.settling import SAVEPOINTS_A_COMMIT, Handled, Settlement, passes_erased, pause_after_failure_s
+from clientmgr.broker.postgres.settlement import QueueResult, send_settle_queues
+from clientmgr.broker.settling import Handled, Settlement, passes_erased, pause_after_failure_s
 
 # Begin no other attempt after this: the partition's log waits.
 TRY_FOR_S = 0.1
 
 
-@dataclass
-class _Budget:
-    """How many attempts a commit may still hold. The first is always made."""
+class _Trial:
+    """What comes of the queues of one claim."""
 
-    attempts: int = SAVEPOINTS_A_COMMIT
-    ends_at: float = field(default_factory=lambda: time.monotonic() + TRY_FOR_S)
+    def __init__(self, context: Consumption, connection: AsyncConnection[Any]) -> None:
+        self.attempts = Attempts(context, connection)
+        self.results: list[QueueResult] = []
+        self.failing_s = 0.0
+        self._ends_at = time.monotonic() + TRY_FOR_S
 
     @property
-    def is_spent(self) -> bool:
-        return self.attempts <= 0 or (self.attempts < SAVEPOINTS_A_COMMIT and time.monotonic() > self.ends_at)
+    def is_over(self) -> bool:
+        """The first attempt is always made."""
+        return self.attempts.are_spent or (self.attempts.any_made and time.monotonic() > self._ends_at)
+
+    async def attempt(self, part: Claim) -> Handled[Record] | Failure:
+        started = time.monotonic()
+        tried = await self.attempts.attempt(part)
+        if isinstance(tried, Failure):
+            self.failing_s += time.monotonic() - started
+        return tried
 
 
-async def try_queues(context: Consumption, connection: AsyncConnection[Any], claim: Claim) -> None:
-    """Try the claim's queues and commit. What there is no time for stays due."""
+async def try_queues(context: Consumption, connection: AsyncConnection[Any], claim: Claim) -> float:
+    """Try the claim's queues and commit. What there is no time for stays due.
+
+    Returns the seconds that were spent on attempts that failed.
+    """
     started = time.monotonic()
-    budget = _Budget()
-    parts: list[Handled[Record]] = []
+    trial = _Trial(context, connection)
     for queue_id in claim.queues:
-        if budget.is_spent:
+        if trial.is_over:
             break
-        parts += await _try_queue(context, connection, claim.queue(queue_id), budget)
-    await append_of_groups(context, connection, parts)
+        await _try_queue(trial, claim.queue(queue_id))
+    await trial.attempts.record(held=True)
+    await send_settle_queues(connection, trial.results)
     await connection.execute("COMMIT")
-    for part in parts:
-        context.count(part, started)
+    trial.attempts.count(started)
+    return trial.failing_s
 
 
-async def _try_queue(
-    context: Consumption, connection: AsyncConnection[Any], queue: Claim, budget: _Budget
-) -> list[Handled[Record]]:
+async def _try_queue(trial: _Trial, queue: Claim) -> None:
     """The queue as a whole if it can be, else group by group up to the first that has to wait."""
     settled = [record for record in queue.records if passes_erased(record.message.attributes, record.message.data)]
     live = [record for record in queue.records if record not in settled]
     todo = [Claim(queue.partition_id, queue.first_offset, queue.last_offset, live)] if live else []
-    parts: list[Handled[Record]] = []
+    parts = trial.attempts.parts
+    before = len(parts)
     failed: Claim | None = None
-    reason, delay_s = "", 0.0
+    reason = ""
     # Something has to come of it, however long it takes, or the next look would only repeat this one.
-    while todo and not (parts and budget.is_spent):
+    while todo and not (len(parts) > before and trial.is_over):
         part = todo.pop(0)
-        budget.attempts -= 1
-        handled = await attempt(context, connection, part)
+        handled = await trial.attempt(part)
         if isinstance(handled, Failure):
             groups = part.transaction_groups()
             if handled.kind is not ErrorKind.TRANSIENT and len(groups) > 1:
@@ -69,20 +79,14 @@ async def _try_queue(
                 continue
             if handled.kind is not ErrorKind.PERMANENT:
                 failed, reason = groups[0], handled.reason
-                delay_s = pause_after_failure_s(failed.failures + 1)
                 parts.append(Handled(Settlement(held=len(failed.records))))
                 break
             handled = Handled(Settlement.all_dead(part.records, handled.error))
-        await send_settlement(connection, context.subscription, handled.settlement, held=True)
         parts.append(handled)
         settled += part.records
-    await send_settle_queue(
-        connection,
-        queue.queues[0],
-        settled,
-        failed.records if failed else (),
-        failures=failed.failures + 1 if failed else 0,
-        reason=reason,
-        delay_s=delay_s,
-    )
-    return parts
+    result = QueueResult(queue.queues[0], settled)
+    if failed is not None:
+        failures = failed.failures + 1
+        pause_s = pause_after_failure_s(failures)
+        result = QueueResult(queue.queues[0], settled, failed.records, failures, reason, pause_s)
+    trial.results.append(result)

@@ -1,6 +1,7 @@
 """The statements that record in the batch's transaction what became of its messages."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, LiteralString
 
 from psycopg import AsyncConnection
@@ -58,26 +59,33 @@ async def send_hold(
         )
 
 
-async def send_settle_queue(
-    connection: AsyncConnection[Any],
-    queue_id: int,
-    settled: Sequence[Record],
-    failed: Sequence[Record] = (),
-    *,
-    failures: int = 0,
-    reason: str = "",
-    delay_s: float = 0.0,
-) -> None:
-    """Record what became of a held queue. Empty, it goes; otherwise it is tried again in `delay_s`."""
+@dataclass(frozen=True, slots=True)
+class QueueResult:
+    """What became of a held queue. Empty, it goes; otherwise it is tried again in `delay_s`."""
+
+    queue_id: int
+    settled: Sequence[Record]
+    failed: Sequence[Record] = ()
+    failures: int = 0
+    reason: str = ""
+    delay_s: float = 0.0
+
+
+async def send_settle_queues(connection: AsyncConnection[Any], results: Sequence[QueueResult]) -> None:
+    """Record what became of held queues."""
+    settled = [(one.queue_id, record.held_id) for one in results for record in one.settled]
+    failed = [(one.queue_id, record.held_id) for one in results for record in one.failed]
     await connection.execute(
-        QUERIES["settle_queue"],
+        QUERIES["settle_queues"],
         {
-            "queue_id": queue_id,
-            "settled": [record.held_id for record in settled],
-            "failed": [record.held_id for record in failed],
-            "failures": failures,
-            "reason": as_text(reason),
-            "delay_s": delay_s,
+            "queues": [one.queue_id for one in results],
+            "failures": [one.failures for one in results],
+            "reasons": [as_text(one.reason) for one in results],
+            "delays_s": [one.delay_s for one in results],
+            "settled_of": [queue_id for queue_id, _ in settled],
+            "settled": [held_id for _, held_id in settled],
+            "failed_of": [queue_id for queue_id, _ in failed],
+            "failed": [held_id for _, held_id in failed],
         },
     )
 

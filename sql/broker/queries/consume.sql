@@ -27,8 +27,21 @@ SELECT clientmgr.hold_messages(
     %(group_id)s, %(topic_id)s, %(partition_id)s, %(offsets)s, %(failures)s, %(reason)s, %(delay_s)s
 );
 
--- name: settle_queue
-SELECT clientmgr.settle_queue(%(queue_id)s, %(settled)s, %(failed)s, %(failures)s, %(reason)s, %(delay_s)s);
+-- name: settle_queues
+SELECT clientmgr.settle_queue(
+    q.id,
+    ARRAY(
+        SELECT s.id FROM unnest(%(settled_of)s::bigint[], %(settled)s::bigint[]) AS s (queue_id, id)
+        WHERE s.queue_id = q.id
+    ),
+    ARRAY(
+        SELECT f.id FROM unnest(%(failed_of)s::bigint[], %(failed)s::bigint[]) AS f (queue_id, id)
+        WHERE f.queue_id = q.id
+    ),
+    q.failures, q.reason, q.delay_s
+)
+FROM unnest(%(queues)s::bigint[], %(failures)s::integer[], %(reasons)s::text[], %(delays_s)s::float8[])
+    AS q (id, failures, reason, delay_s);
 
 -- name: rest_queues
 UPDATE clientmgr.held_queues SET not_before = clock_timestamp() + %(delay_s)s * interval '1 second'
