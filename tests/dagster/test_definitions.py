@@ -91,6 +91,7 @@ def test_holds_exactly_these_definitions() -> None:
         "daemon_health_sensor",
         "deletion_lineage_sensor",
         "legacy_migration_sensor",
+        "lost_start_sensor",
         "run_failure_sensor",
         "tenant_drift_sensor",
         "tenant_registry_sensor",
@@ -257,6 +258,7 @@ def test_every_run_that_a_sensor_or_a_schedule_launches_has_a_job_with_a_name() 
     assert {name for name, jobs in targets.items() if not jobs} == {
         "daemon_health_sensor",
         "deletion_lineage_sensor",
+        "lost_start_sensor",
         "run_failure_sensor",
     }, "those launch nothing"
     jobs = {name for names in targets.values() for name in names} | {one.job_name for one in repository.schedule_defs}
