@@ -45,6 +45,9 @@ def main(  # noqa: PLR0917 - these are the options of the command line
         Path,
         typer.Option(help="Where the servers keep their data meanwhile. Not a RAM disk: there fsync costs nothing."),
     ] = TEMPORARY,
+    tenants: Annotated[
+        int | None, typer.Option(min=1, help="How many tenants event_log and night have, instead of 10,000.")
+    ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")] = False,
 ) -> None:
     """Run benchmarks: ours, the peers' and the physical limit, on servers of their own, same work checked.
@@ -60,7 +63,7 @@ def main(  # noqa: PLR0917 - these are the options of the command line
             console.print(f"[bold]{name}[/]  {(module.__doc__ or '').splitlines()[0]}")
         return
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(30))  # migrations announce themselves
-    options = Options(quick=quick, rounds=rounds or (1 if quick else 5), folder=folder)
+    options = Options(quick=quick, rounds=rounds or (1 if quick else 5), folder=folder, tenants=tenants)
     machine = describe_machine()
     console.print(f"[dim]{machine}[/]")
     results: dict[str, list[Comparison | Listing]] = {}

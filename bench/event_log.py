@@ -15,23 +15,19 @@ devices. Every run renews as many unchanged tenants as it may. Chunks are alike,
 
 import contextlib
 import itertools
-import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 
 import dagster as dg
 import psycopg
 
+from bench.harness.dagster_instance import dagster_instance
 from bench.harness.measure import Sample, measure
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
 from bench.harness.servers import BenchPostgres, bench_postgres
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.local.processes.dagster_home import write_dagster_home
-from clientmgr.local.processes.programs import config_file
 from clientmgr_dagster import materialisations
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.metadata import log_partitions, log_summary
@@ -111,7 +107,7 @@ EACH = Variant("an event for each tenant", leaves_out=False, hours=2)
 
 
 def run(options: Options) -> Iterator[Comparison]:
-    tenants = int(os.environ.get("BENCH_EVENT_LOG_TENANTS", "0")) or (1_000 if options.quick else ALL_TENANTS)
+    tenants = options.tenants or (1_000 if options.quick else ALL_TENANTS)
     with bench_postgres(options) as server:
         yield compare(server, tenants=tenants, hours=2 if options.quick else HOURS)
 
@@ -121,7 +117,7 @@ def compare(server: BenchPostgres, *, tenants: int, hours: int) -> Comparison:
     for variant in (OURS, EACH):
         name = f"day_{int(variant.leaves_out)}"
         server.create_database(name)
-        with _instance(server, name, variant) as instance:
+        with _renewing_all_it_may(), dagster_instance(server, name, plans_whole_runs=variant.leaves_out) as instance:
             keys = [str(number) for number in range(1, tenants + 1)]
             instance.add_dynamic_partitions("tenants", keys)
             day = _Day(instance, server, name, keys, variant)
@@ -235,23 +231,11 @@ def _job(name: str, assets: Sequence[Asset]) -> dg.JobDefinition:
 
 
 @contextlib.contextmanager
-def _instance(server: BenchPostgres, database: str, variant: Variant) -> Iterator[dg.DagsterInstance]:
-    """As the daemon has it; every run renews all that it may, which is the most that the rule allows."""
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        changed = {
-            "DAGSTER_POSTGRES_URL": server.url(database),
-            "DAGSTER_ARTIFACTS_DIR": folder,
-            "DAGSTER_EVENT_BATCH_SIZE": "500",
-            "DAGSTER_EMIT_PARTITION_SUBSET_IN_PLANNED_EVENTS": "1" if variant.leaves_out else "",
-        }
-        before, renewed_after = dict(os.environ), materialisations.RENEWED_AFTER
-        os.environ.update(changed)
-        materialisations.RENEWED_AFTER = timedelta(0)  # type: ignore[misc]
-        write_dagster_home(Path(folder), config_file("dagster.yaml"))
-        try:
-            with dg.DagsterInstance.from_config(folder) as instance:
-                yield instance
-        finally:
-            materialisations.RENEWED_AFTER = renewed_after  # type: ignore[misc]
-            os.environ.clear()
-            os.environ.update(before)
+def _renewing_all_it_may() -> Iterator[None]:
+    """The most that the rule allows."""
+    before = materialisations.RENEWED_AFTER
+    materialisations.RENEWED_AFTER = timedelta(0)  # type: ignore[misc]
+    try:
+        yield
+    finally:
+        materialisations.RENEWED_AFTER = before  # type: ignore[misc]

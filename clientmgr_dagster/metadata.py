@@ -44,6 +44,19 @@ def chart(values: Mapping[CustomerId, int], *, unit: str) -> dg.MetadataValue:
     return dg.MetadataValue.md("\n".join([f"| tenant | {unit} | |", "|---|---|---|", *lines]))
 
 
+def no_tenant_has(
+    spec: dg.AssetCheckSpec, counts: Mapping[CustomerId, int], unit: str, *, of: Collection[CustomerId]
+) -> dg.AssetCheckResult:
+    """A check that passes if no tenant has any. `of`: the run's tenants. Others are shown too, and stop nothing."""
+    return dg.AssetCheckResult(
+        passed=not counts,
+        severity=dg.AssetCheckSeverity.WARN if counts.keys().isdisjoint(of) else dg.AssetCheckSeverity.ERROR,
+        asset_key=spec.asset_key,
+        check_name=spec.name,
+        metadata={unit: sum(counts.values()), "tenants": tenant_table(counts, unit)},
+    )
+
+
 def log_summary(
     context: dg.AssetExecutionContext, asset_key: str, counts: Mapping[CustomerId, int], *, unit: str, **more: Shown
 ) -> None:

@@ -19,6 +19,8 @@ class Options:
     """How often each variant runs."""
     folder: Path = TEMPORARY
     """Where servers may keep their data."""
+    tenants: int | None = None
+    """For benchmarks of many tenants: so many instead of their own number. Results are scaled up where they say so."""
 
 
 def peers_python() -> Path | None:

@@ -9,14 +9,16 @@ The whole of Dagster as `up` runs it, on an embedded PostgreSQL: code server, da
 
 Both have our dagster.yaml and our sensors, which wait for messages. A variant has one system for all its turns: these
 are warm times. Checked: every run succeeds, every customer is active at the end.
+The last table is about cold and warm Spark, without Dagster: `spark.py`.
 """
 
-import statistics
 from collections.abc import Iterator, Mapping, Sequence
 
 from bench.harness.measure import Sample
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
+from bench.run_start.parts import parts
+from bench.run_start.spark import starts
 from bench.run_start.system import DagsterSystem, Launched, running_dagster
 
 OURS, DAGSTERS = "ours", "Dagster's own code server"
@@ -25,6 +27,7 @@ AIM_CLICK_S, AIM_MESSAGE_S = 8.0, 6.0
 
 def run(options: Options) -> Iterator[Comparison]:
     yield from compare(options, turns=1 if options.quick else 2 * options.rounds + 1)
+    yield starts(options)
 
 
 def compare(options: Options, *, turns: int, variants: Sequence[str] = (OURS, DAGSTERS)) -> Iterator[Comparison]:
@@ -34,7 +37,7 @@ def compare(options: Options, *, turns: int, variants: Sequence[str] = (OURS, DA
         with running_dagster(options, is_ours=variant == OURS) as system:
             clicks[variant], messages[variant] = _take(system, turns)
     click = _lines({name: [one.sample for one in found] for name, found in clicks.items()})
-    notes = [f"{name}: {_parts(found)}" for name, found in clicks.items()]
+    notes = [f"{name}: {parts([one.parts for one in found])}" for name, found in clicks.items()]
     yield Comparison("click to green: tenant_schema of one tenant", click, notes=(_aim(click, AIM_CLICK_S), *notes))
     message = _lines(messages)
     yield Comparison("publish to schema: an activation by message", message, notes=(_aim(message, AIM_MESSAGE_S),))
@@ -49,12 +52,6 @@ def _take(system: DagsterSystem, turns: int) -> tuple[list[Launched], list[Sampl
 
 def _lines(samples: Mapping[str, Sequence[Sample]]) -> tuple[Line, ...]:
     return tuple(Line(name, tuple(found)) for name, found in samples.items())
-
-
-def _parts(found: Sequence[Launched]) -> str:
-    """Where the time goes, each the median."""
-    parts = {name: statistics.median(one.parts[name] for one in found) for name in found[0].parts}
-    return ", ".join(f"{name} {seconds:.1f} s" for name, seconds in parts.items())
 
 
 def _aim(lines: Sequence[Line], aim_s: float) -> str:

@@ -23,10 +23,11 @@ from dagster._serdes import deserialize_value, serialize_value
 from clientmgr_dagster.forks import ONE_THREAD
 
 NEEDED_BY_EVERY_RUN: Final = (
+    "dagster._core.secrets.env_file",
     "dagster._grpc.impl",
     "dagster_postgres",
     "psycopg2.extras",
-    "upath",
+    "upath.implementations.local",
     "watchdog.observers.polling",
     "clientmgr_dagster.code_server.run_process",
 )

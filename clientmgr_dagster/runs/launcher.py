@@ -12,14 +12,14 @@ from typing import Any, Self
 import dagster as dg
 from dagster._config import UserConfigSchema
 from dagster._core.errors import DagsterUserCodeUnreachableError
-from dagster._core.launcher.base import CheckRunHealthResult, WorkerStatus
+from dagster._core.launcher.base import CheckRunHealthResult, LaunchRunContext, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
 from dagster._core.storage.tags import GRPC_INFO_TAG, MAX_RETRIES_TAG
 from dagster._grpc.client import DagsterGrpcClient
 from dagster._grpc.types import CanCancelExecutionRequest, CanCancelExecutionResult
 from dagster._serdes import ConfigurableClassData, deserialize_value
 
-from clientmgr_dagster.runs.worker import RunLock, noted_worker
+from clientmgr_dagster.runs.worker import WORKER_TAG, RunLock, noted_worker
 
 ANSWER_WITHIN_S = 5
 LOST_AFTER_S = 25
@@ -47,6 +47,19 @@ class WatchedRunLauncher(DefaultRunLauncher):
     @classmethod
     def from_config_value(cls, inst_data: ConfigurableClassData, config_value: Mapping[str, Any]) -> Self:
         return cls(inst_data, **config_value)
+
+    def launch_run(self, context: LaunchRunContext) -> None:
+        """A run that is tried again has the tags of the one before it. That one's process is not its own."""
+        if WORKER_TAG in context.dagster_run.tags:
+            self._instance.add_run_tags(context.dagster_run.run_id, {WORKER_TAG: ""})
+        super().launch_run(context)
+
+    def lost_while_it_started(self, run: dg.DagsterRun) -> bool:
+        """Whether a run that should have started by now has no process. Only its code server knows, if it answers.
+
+        One that starts after all ends before its first step: `runs/watch.py` sees that it was given up.
+        """
+        return GRPC_INFO_TAG not in run.tags or self._code_server_runs(run) is False
 
     @property
     def supports_check_run_worker_health(self) -> bool:

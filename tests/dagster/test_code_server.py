@@ -28,13 +28,20 @@ from tests.waiting import eventually
 pytestmark = pytest.mark.server
 
 CODE = """
-import pathlib, time
+import os, pathlib, sys, time
 import dagster as dg
+
+imported = set()
+os.register_at_fork(after_in_child=lambda: imported.update(sys.modules))
+
+def packages(modules):
+    return {name.partition(".")[0] for name in modules}
 
 @dg.op(config_schema={"until": str})
 def wait(context):
     while not pathlib.Path(context.op_config["until"]).exists():
         time.sleep(0.02)
+    pathlib.Path(context.op_config["until"]).write_text(" ".join(packages(sys.modules) - packages(imported)))
 
 @dg.job
 def waiting():
@@ -72,6 +79,10 @@ class Served:
 
     def release(self) -> None:
         (self.folder / "released").touch()
+
+    def imported_by_the_run(self) -> set[str]:
+        """The packages of which nothing was imported before it was forked."""
+        return set((self.folder / "released").read_text().split())
 
     def is_started(self, run_id: str) -> bool:
         return any(event.event_type == dg.DagsterEventType.STEP_START for event in self._events(run_id))
@@ -137,6 +148,7 @@ def test_runs_are_forks_of_a_process_with_one_thread_and_a_stopping_server_waits
 
     assert served.process.wait(60) == 0
     assert served.run(run_id).status == dg.DagsterRunStatus.SUCCESS
+    assert served.imported_by_the_run() == set(), "NEEDED_BY_EVERY_RUN says what is to be imported before the fork"
 
 
 def refused(served: Served) -> bool:

@@ -4,11 +4,15 @@ import itertools
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
 
 import dagster as dg
 import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
+from pyspark.sql import worker
 
+from clientmgr_dagster import spark
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import defs
 from clientmgr_dagster.defs.lineage.daemons import daemon_assets
@@ -20,6 +24,7 @@ from clientmgr_dagster.policies import (
     SWEEP_FRESHNESS,
     RetryUnlessInterrupted,
 )
+from clientmgr_dagster.spark.workers.nursery import IMPORTED
 
 DAEMONS = [spec.key.to_user_string() for spec in daemon_assets]
 NO_TABLE = {*DAEMONS, "tenant_reconciliation"}
@@ -86,6 +91,7 @@ def test_holds_exactly_these_definitions() -> None:
         "daemon_health_sensor",
         "deletion_lineage_sensor",
         "legacy_migration_sensor",
+        "lost_start_sensor",
         "run_failure_sensor",
         "tenant_drift_sensor",
         "tenant_registry_sensor",
@@ -228,6 +234,22 @@ def test_every_asset_says_all_that_there_is_to_say_of_it() -> None:
         }
         missing += [f"{key.to_user_string()}: {what}" for what, is_said in says.items() if not is_said]
     assert missing == []
+    assert "Redis" in (graph.get(dg.AssetKey(["daemons", "broadcast"])).description or ""), "names stay as they are"
+
+
+def test_whatever_the_ui_lists_has_a_description_and_schedules_their_time_zone() -> None:
+    repository = defs.get_repository_def()
+    graph = repository.asset_graph
+    described = {
+        **{key.to_user_string(): graph.get_check_spec(key).description for key in graph.asset_check_keys},
+        **{job.name: job.description for job in repository.get_all_jobs() if not job.name.startswith("__")},
+        **{schedule.name: schedule.description for schedule in repository.schedule_defs},
+        **{sensor.name: sensor.description for sensor in repository.sensor_defs},
+        **{name: one.description for name, one in repository.get_top_level_resources().items()},
+    }
+    assert len(described) > 40
+    assert [name for name, description in described.items() if not description] == []
+    assert {schedule.execution_timezone for schedule in repository.schedule_defs} == {"UTC"}
 
 
 def test_every_run_that_a_sensor_or_a_schedule_launches_has_a_job_with_a_name() -> None:
@@ -236,6 +258,7 @@ def test_every_run_that_a_sensor_or_a_schedule_launches_has_a_job_with_a_name() 
     assert {name for name, jobs in targets.items() if not jobs} == {
         "daemon_health_sensor",
         "deletion_lineage_sensor",
+        "lost_start_sensor",
         "run_failure_sensor",
     }, "those launch nothing"
     jobs = {name for names in targets.values() for name in names} | {one.job_name for one in repository.schedule_defs}
@@ -274,10 +297,16 @@ def test_loads_in_a_fresh_interpreter_without_a_database() -> None:
     assert result.returncode == 0, result.stderr
 
 
-def test_sparks_workers_do_not_import_dagster() -> None:
-    """They import what they run, once each: Dagster alone would take them seconds."""
-    code = (
-        "import sys; import clientmgr_dagster.spark.tenant_source, clientmgr_dagster.spark.results_writer; "
-        "sys.exit('dagster' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_sparks_workers_are_forked_with_all_that_they_run_imported_and_without_dagster() -> None:
+    own = {f"{spark.__name__}.{file.stem}" for file in files_of(spark) if "(DataSource):" in file.read_text()}
+    sparks = {f"{worker.__name__}.{file.stem}" for file in files_of(worker)}
+    for_other_work = {"__init__", "utils", "analyze_udtf", "python_streaming_sink_runner"}
+    assert len(own) > 3
+    assert own | sparks - {f"{worker.__name__}.{name}" for name in for_other_work} <= set(IMPORTED)
+    # Dagster alone would take them seconds, and memory.
+    code = f"import sys; import {', '.join(IMPORTED)}; print('dagster' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout == "False\n"
+
+
+def files_of(package: ModuleType) -> list[Path]:
+    return [file for folder in package.__path__ for file in Path(folder).glob("*.py")]

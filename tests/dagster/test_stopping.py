@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import msgspec
@@ -20,6 +20,7 @@ from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.orphans.deletion import record_searches
 from clientmgr.tenants.flippers import Flipper, set_flipper
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from clientmgr_dagster.defs.operations import lost_starts
 from clientmgr_dagster.runs.launcher import WatchedRunLauncher
 from clientmgr_dagster.runs.worker import RunLock, Worker, this_worker
 from tests.conftest import _throwaway_database
@@ -54,13 +55,13 @@ def yard(postgres_server: EmbeddedPostgres, _template: str, tmp_path_factory: py
             tenant_lock_timeout_ms=120_000,
             **postgres_server.role_settings(database.url.rpartition("/")[2]),
         )
-        TenantSchemaManager(database, settings).activate(range(1, 6), actor="test")
+        TenantSchemaManager(database, settings).activate(range(1, 7), actor="test")
         with database.connect(Role.WRITER) as connection:
             for flipper in Flipper:
                 audit = AuditLogger.from_settings(settings)
                 set_flipper(connection, audit, flipper, None, enabled=True, actor="test")
         with Yard(database, settings, folder).opened() as yard:
-            yard.instance.add_dynamic_partitions("tenants", [str(number) for number in range(1, 6)])
+            yard.instance.add_dynamic_partitions("tenants", [str(number) for number in range(1, 7)])
             yield yard
 
 
@@ -180,6 +181,36 @@ def test_a_run_without_a_process_is_failed_frees_its_pool_and_is_started_again_b
     assert yard.run_to_its_end(again) == "SUCCESS"
     assert deletion.deleted() == ORPHANS
     assert deletion.audited() == {"deleted": ORPHANS}, "each once"
+
+
+def test_a_run_that_was_lost_while_it_started_is_failed_and_does_nothing_if_it_starts_after_all(
+    yard: Yard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lost_starts, "LOST_AFTER", timedelta(0))
+    late = yard.launch(1)
+    before_it = Worker(pid=1, started=1, process_table=this_worker().process_table)
+    yard.instance.add_run_tags(late, before_it.to_tags())  # as a run that is tried again has them
+    yard.report_starting(late)
+    with deleting(yard, 6) as deletion:
+        yard.report_starting(deletion.run_id)
+        yard.fail_lost_starts()
+        assert yard.status(deletion.run_id) == "STARTING", "its code server has its process"
+        assert yard.status(late) == "FAILURE", "nobody asked a code server to start it"
+
+        yard.start(late)
+        assert yard.worker_of(late) != before_it, "it is not taken for the process that is gone"
+        eventually(lambda: yard.status(late) == "CANCELED", "it ends before its first step", within_s=120)
+
+        yard.kill_code_server()
+        for process in deletion.processes:
+            process.kill()
+        wait_until_gone(deletion.processes)
+        yard.fail_lost_starts()
+        assert yard.status(deletion.run_id) == "STARTING", "nobody can tell"
+        yard.start_code_server()
+        yard.fail_lost_starts()
+        assert yard.status(deletion.run_id) == "FAILURE"
+    assert deletion.deleted() == BEFORE
 
 
 @pytest.mark.timeout(600)  # Spark starts slowly on a busy machine

@@ -15,6 +15,7 @@ import dagster as dg
 import psutil  # type: ignore[import-untyped]  # it ships no types
 import pytest
 from dagster._core.errors import DagsterUserCodeUnreachableError
+from dagster._core.events import DagsterEventType
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import GrpcServerTarget
 from dagster._daemon.auto_run_reexecution.auto_run_reexecution import consume_new_runs_for_automatic_reexecution
@@ -27,7 +28,8 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import dagster_environment
-from clientmgr_dagster.runs.worker import noted_worker
+from clientmgr_dagster.defs.operations.lost_starts import lost_start_sensor
+from clientmgr_dagster.runs.worker import Worker, noted_worker
 from tests.waiting import eventually
 
 LOCATION = {"repositoryLocationName": "client_manager", "repositoryName": "__repository__"}
@@ -142,6 +144,20 @@ class Yard:
         errors = [error for error in execute_run_monitoring_iteration(self._workspace, log) if error is not None]
         assert not errors, errors
 
+    def fail_lost_starts(self) -> None:
+        """What the sensor does every few seconds."""
+        with dg.build_sensor_context(instance=self.instance) as context:
+            assert isinstance(lost_start_sensor(context), dg.SkipReason)
+
+    def report_starting(self, run_id: str) -> None:
+        """What the daemon writes down before it asks a code server to start the run."""
+        starting = dg.DagsterEvent(DagsterEventType.PIPELINE_STARTING.value, job_name="orphan_deletion_job")
+        self.instance.report_dagster_event(starting, run_id=run_id)
+
+    def start(self, run_id: str) -> None:
+        """Past the queue."""
+        self.instance.launch_run(run_id, self._workspace.create_request_context())
+
     def retry(self, run_id: str) -> str | None:
         """What the daemon does with a run that failed. Returns the id of the run it started in its place."""
         record = self.instance.get_run_record_by_id(run_id)
@@ -153,12 +169,15 @@ class Yard:
         run = self.instance.get_run_by_id(run_id)
         return "" if run is None else run.status.value
 
+    def worker_of(self, run_id: str) -> Worker | None:
+        run = self.instance.get_run_by_id(run_id)
+        return noted_worker(run.tags if run is not None else {})
+
     def process_of(self, run_id: str) -> psutil.Process:
         """Once it has noted itself."""
 
         def noted() -> psutil.Process | None:
-            run = self.instance.get_run_by_id(run_id)
-            worker = noted_worker(run.tags if run is not None else {})
+            worker = self.worker_of(run_id)
             return None if worker is None else psutil.Process(worker.pid)
 
         return eventually(noted, "the run's process is noted")

@@ -25,10 +25,9 @@ from clientmgr_dagster.defs.contact_deletion.checks import (
     NOTHING_FROM_THE_FUTURE,
     every_deletion_published,
     find_ahead,
-    nothing_from_the_future,
 )
 from clientmgr_dagster.failing import fail_if_tenants_failed, reporting_even_if_it_fails, stoppable
-from clientmgr_dagster.metadata import log_partitions, log_summary
+from clientmgr_dagster.metadata import log_partitions, log_summary, no_tenant_has
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import BigQueryClients, TenantsResource
 from clientmgr_dagster.spark.deleted_contacts import store_page
@@ -83,7 +82,7 @@ def contact_deletions(
     if EVERY_DELETION_PUBLISHED.key in context.selected_asset_check_keys:
         yield every_deletion_published(tenants)
     if NOTHING_FROM_THE_FUTURE.key in context.selected_asset_check_keys:
-        yield nothing_from_the_future(ahead, of=customers)
+        yield no_tenant_has(NOTHING_FROM_THE_FUTURE, ahead, "ahead", of=customers)
     if MESSAGES in selected:
         fail_if_tenants_failed(tenants, customers, too_early, by_asset={MESSAGES: too_early})
 

@@ -53,7 +53,8 @@ def _spec(entry: DaemonEntry, process: Process, earlier: list[Process]) -> dg.As
         partitions_def=tenants_partitions if assets else None,
         freshness_policy=DAEMON_FRESHNESS,
         metadata=computed_by(*entry.code),
-        description=f"{entry.does}. `clientmgr {' '.join(process.arguments)}` reads {what}.".capitalize(),
+        # Not `capitalize`: it would make small letters of all others, of names too.
+        description=f"{entry.does[0].upper()}{entry.does[1:]}. `clientmgr {' '.join(process.arguments)}` reads {what}.",
     )
 
 

@@ -3,26 +3,20 @@
 import dagster as dg
 
 GROUP = "sources"
-FROM_OUTSIDE = ["team:data-platform"]
 
-bigquery_deleted_contacts = dg.AssetSpec(
-    "bigquery_deleted_contacts",
-    group_name=GROUP,
-    kinds={"bigquery"},
-    owners=FROM_OUTSIDE,
-    description="Contacts that customers deleted: BIGQUERY_DELETED_CONTACTS_TABLE, not ours.",
+
+def _from_outside(name: str, kind: str, description: str) -> dg.AssetSpec:
+    return dg.AssetSpec(
+        name, group_name=GROUP, kinds={kind}, owners=["team:data-platform"], description=f"{description}, not ours."
+    )
+
+
+bigquery_deleted_contacts = _from_outside(
+    "bigquery_deleted_contacts", "bigquery", "Contacts that customers deleted: BIGQUERY_DELETED_CONTACTS_TABLE"
 )
-dynamodb_devices = dg.AssetSpec(
-    "dynamodb_devices",
-    group_name=GROUP,
-    kinds={"dynamodb"},
-    owners=FROM_OUTSIDE,
-    description="The devices as the older system keeps them: DYNAMODB_DEVICES_TABLE, not ours.",
+dynamodb_devices = _from_outside(
+    "dynamodb_devices", "dynamodb", "The devices as the older system keeps them: DYNAMODB_DEVICES_TABLE"
 )
-telemetry_stream = dg.AssetSpec(
-    "telemetry_stream",
-    group_name=GROUP,
-    kinds={"redis"},
-    owners=FROM_OUTSIDE,
-    description="Positions as trackers send them: the Redis stream REDIS_TELEMETRY_STREAM.",
+telemetry_stream = _from_outside(
+    "telemetry_stream", "redis", "Positions as trackers send them: the Redis stream REDIS_TELEMETRY_STREAM"
 )

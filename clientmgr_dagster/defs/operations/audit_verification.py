@@ -22,7 +22,11 @@ from clientmgr_dagster.resources import TenantsResource
     kinds={"postgres"},
     metadata={"dagster/table_name": "clientmgr.audit_verifications"},
     retry_policy=RETRY_POLICY,
-    check_specs=[dg.AssetCheckSpec("audit_log_intact", asset="audit_verification")],
+    check_specs=[
+        dg.AssetCheckSpec(
+            "audit_log_intact", asset="audit_verification", description="Nobody changed or removed a row of any chain."
+        )
+    ],
     description="The whole audit log, verified: what `clientmgr audit verify` reports, kept for the metrics.",
 )
 def audit_verification(context: dg.AssetExecutionContext, tenants: TenantsResource) -> dg.MaterializeResult:  # type: ignore[type-arg]

@@ -38,5 +38,7 @@ prune_event_log_schedule = dg.ScheduleDefinition(
     job=prune_event_log_job,
     cron_schedule="30 3 * * *",
     tags=RETRIED,
+    execution_timezone="UTC",
     default_status=SCHEDULES,
+    description="Every night at 03:30 UTC.",
 )

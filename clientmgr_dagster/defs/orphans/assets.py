@@ -26,9 +26,9 @@ from clientmgr.orphans.deletion import (
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy, Outcome, parse_customers
 from clientmgr_dagster.chunks import active_customers_of
-from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young, no_young_candidates
+from clientmgr_dagster.defs.orphans.checks import NO_YOUNG_CANDIDATES, find_young
 from clientmgr_dagster.failing import fail_if_tenants_failed, reporting_even_if_it_fails, stoppable
-from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, table
+from clientmgr_dagster.metadata import failure_table, log_partitions, log_summary, no_tenant_has, table
 from clientmgr_dagster.policies import PER_TENANT
 from clientmgr_dagster.resources import TenantsResource
 from clientmgr_dagster.spark.orphans import STEP, find_orphans
@@ -102,7 +102,7 @@ def orphans(
     # Before anything is deleted: afterwards there are no candidates left to look at.
     young = find_young(tenants)
     if context.selected_asset_check_keys:
-        yield no_young_candidates(young, of=customers)
+        yield no_tenant_has(NO_YOUNG_CANDIDATES, young, "young", of=customers)
     too_young = {customer: _too_young(young[customer]) for customer in customers if customer in young}
     failures = unsearched | too_young
     if DELETIONS in selected:

@@ -37,7 +37,11 @@ class LastRequest(msgspec.Struct, frozen=True):
     group_name="tenancy",
     kinds={"postgres"},
     pool=DDL_POOL,
-    check_specs=[dg.AssetCheckSpec("nothing_disagrees", asset="tenant_reconciliation")],
+    check_specs=[
+        dg.AssetCheckSpec(
+            "nothing_disagrees", asset="tenant_reconciliation", description="All that disagreed could be repaired."
+        )
+    ],
     description="Where registry, schemas and partitions disagreed, and what was done about it.",
 )
 def tenant_reconciliation(

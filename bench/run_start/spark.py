@@ -1,16 +1,14 @@
-"""Cold and warm: what a job over three tiny tenants costs by where its Spark is, and where the time goes.
-
-usage: python -m bench.batch.start_times
+"""Cold and warm Spark: what two jobs over three tiny tenants cost by where their Spark is, and where the time goes.
 
 | way | |
 |---|---|
-| a JVM a run | as it is without the shared server: each process starts Spark |
-| shared, the first run | it has the server started |
 | shared, later runs | the server is warm; the process, its session and its Python are new |
+| shared, the first run | it has the server started |
+| a JVM a run | without the shared server: each process starts Spark |
 | plain SQL | the same statements by psycopg, in a warm process |
 
-Seconds of wall time in a process of its own, by phase: imports, session (with the JVM), first job (a count of ten
-numbers), orphan detection, dashboard collection. Dagster is not in it.
+Each in a process of its own, by phase: imports, session (with the JVM), first job (a count of ten numbers), orphan
+detection, dashboard collection. Dagster is not in it.
 """
 
 import asyncio
@@ -29,8 +27,11 @@ from typing import Any
 
 from bench.batch.variants import PLAIN_SQL
 from bench.batch.workload import NOW, ORPHANED_BEFORE, Workload, make_workload
+from bench.harness.measure import Sample
 from bench.harness.options import Options
+from bench.harness.report import Comparison, Line
 from bench.harness.servers import bench_postgres
+from bench.run_start.parts import parts
 from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings, load_settings
@@ -40,19 +41,32 @@ from clientmgr.local.shared_spark.activator import Activator
 TENANTS, DEVICES = 3, 300
 LATER_RUNS = 3
 WORKS = ("orphan detection", "dashboard collection")
+IN_ALL = "in all"
 
 
-def main() -> None:
-    with tempfile.TemporaryDirectory(prefix="bench-") as folder, bench_postgres(Options()) as server:
+def starts(options: Options) -> Comparison:
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
+        bench_postgres(options) as server,
+    ):
         workload = make_workload(server, "tiny", tenants=TENANTS, devices=DEVICES, skewed_share=0)
         settings = workload.settings.model_copy(update={"data_dir": Path(folder), "spark_partitions": 2})
         # First, while there are no results: unlike ours, it does not replace those that it finds.
-        _show("plain SQL", {work: _seconds(partial(_plain_sql, work, workload)) for work in WORKS})
-        _show("a JVM a run", _run(settings, workload))
+        sql = {work: _seconds(partial(_plain_sql, work, workload)) for work in WORKS}
         with shared_server(settings) as shared:
-            _show("shared, the first run", _run(shared, workload))
-            for _ in range(LATER_RUNS):
-                _show("shared, later runs", _run(shared, workload))
+            first = _run(shared, workload)
+            later = [_run(shared, workload) for _ in range(1 if options.quick else LATER_RUNS)]
+        phases = {
+            "shared, later runs": later,
+            "shared, the first run": [first],
+            "a JVM a run": [_run(settings, workload)],
+            "plain SQL": [sql | {IN_ALL: sum(sql.values())}],
+        }
+    return Comparison(
+        f"Spark, cold and warm: {' and '.join(WORKS)} of {TENANTS} tenants with {DEVICES // TENANTS} devices each",
+        tuple(Line(way, tuple(Sample(one[IN_ALL], 0.0) for one in found)) for way, found in phases.items()),
+        notes=tuple(f"{way}: {parts(found)}" for way, found in phases.items()),
+    )
 
 
 @contextlib.contextmanager
@@ -76,14 +90,14 @@ _TOKEN = load_settings(spark_connect_token="of-the-bench").spark_connect_token  
 def _run(settings: Settings, workload: Workload) -> dict[str, float]:
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-m", "bench.batch.start_times", *map(str, workload.customers)],
+        [sys.executable, "-m", "bench.run_start.spark", *map(str, workload.customers)],
         env={**os.environ, **settings.environment()},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,
     )
     phases: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return phases | {"in all": time.perf_counter() - started}
+    return phases | {IN_ALL: time.perf_counter() - started}
 
 
 def one_run(customers: list[str]) -> None:
@@ -126,12 +140,5 @@ def _seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def _show(way: str, phases: dict[str, float]) -> None:
-    print(f"{way:24}", "  ".join(f"{name} {seconds:.2f}" for name, seconds in phases.items()), flush=True)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:]:
-        one_run(sys.argv[1:])
-    else:
-        main()
+    one_run(sys.argv[1:])
