@@ -20,6 +20,7 @@ from psycopg import AsyncConnection, Connection
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
 from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.errors import ClientManagerError, InvalidInputError, SettingsError
+from clientmgr.base.keyed_sha256 import KeyedSha256
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 
@@ -108,7 +109,7 @@ class AuditLogger:
     def __init__(self, key: bytes) -> None:
         if not key:
             raise SettingsError("AUDIT_HASH_KEY: expected a secret of some length, got nothing")
-        self._key = key
+        self._hmac = KeyedSha256(key)
         self.key_id = hashlib.sha256(b"audit-key-id:" + key).hexdigest()[:12]
 
     @classmethod
@@ -182,9 +183,6 @@ class AuditLogger:
 
     def _chain_hash(self, record: AuditRecord) -> bytes:
         return self._hmac(_chained_text(record).encode())
-
-    def _hmac(self, data: bytes) -> bytes:
-        return hmac.digest(self._key, data, "sha256")
 
 
 def read_log(
