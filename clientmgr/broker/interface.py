@@ -135,6 +135,8 @@ class ConsumerOptions:
     """How a subscription is read. Names in brackets are the specification's."""
 
     batch_size: int = 100  # batchSize
+    largest_batch_size: int = 0
+    """While a backlog lasts, batches grow up to this as long as they are quick. Ignored by Pub/Sub."""
     wait_period_ms: int = 1000  # waitPeriodMs
     partition_id: int | None = None  # partitionId; None: any free partition that has work. Ignored by Pub/Sub.
     concurrency: int = 1

@@ -2,11 +2,11 @@
 
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Annotated, Any
 
 import psycopg
 import typer
+from msgspec.structs import asdict
 
 from clientmgr.audit.anchoring import anchor_log
 from clientmgr.audit.log import PLATFORM, AuditLogger, read_log
