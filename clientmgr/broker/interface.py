@@ -172,6 +172,10 @@ class Broker(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
 
+    async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
+        """`ensure_topic` and `ensure_subscription` (name → its topic) for several at once, as daemons start."""
+        ...
+
     async def ensure_topic(self, topic: str) -> None:
         """Make the topic where it is missing and that is allowed, else raise with its name."""
         ...
