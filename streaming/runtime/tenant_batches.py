@@ -8,7 +8,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import psycopg
 from psycopg import AsyncConnection
@@ -160,19 +160,14 @@ def _why_unusable(customer_id: CustomerId, status: str | None) -> Exception | No
 
 @functools.cache
 def _for_our_work(lock_timeout_ms: int) -> bytes:
-    return _settings({"lock_timeout": f"{lock_timeout_ms:d}", **_PLANNED})
+    return _settings({"lock_timeout": f"{lock_timeout_ms:d}"} | {f"enable_{way}": "off" for way in OTHER_WAYS})
 
 
 def _settings(values: Mapping[str, str]) -> bytes:
     return "; ".join(f"SET LOCAL {name} = {value}" for name, value in values.items()).encode()
 
 
-_PLANNED: Final = {
-    # One plan serves all batches: it takes longer to make one than to find some hundred rows by key.
-    "plan_cache_mode": "force_generic_plan",
-    **{f"enable_{way}": "off" for way in OTHER_WAYS},
-}
-_AS_BEFORE: Final = _settings(dict.fromkeys(["lock_timeout", *_PLANNED], "DEFAULT"))
+_AS_BEFORE = _settings(dict.fromkeys(["lock_timeout", *(f"enable_{way}" for way in OTHER_WAYS)], "DEFAULT"))
 
 
 def _a_message_may_be_to_blame(error: Exception) -> bool:

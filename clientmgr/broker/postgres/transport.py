@@ -28,9 +28,6 @@ from clientmgr.broker.settling import Ledger
 
 log = get_logger(__name__)
 
-# Handlers have statements for each tenant. Planning one takes longer than finding some hundred rows by key.
-PREPARED_AFTER, PREPARED_AT_MOST = 1, 600
-
 
 class PostgresBroker:
     """Open it with `async with`. All its connections act as the writer role."""
@@ -147,7 +144,6 @@ class PostgresBroker:
     async def _connect_to_consume(self) -> AsyncConnection[Any]:
         connection = await self._connect()
         await grant_lease(connection, self._settings.broker_lease_s)
-        connection.prepare_threshold, connection.prepared_max = PREPARED_AFTER, PREPARED_AT_MOST
         return connection
 
     async def _connect_to_publish(self) -> AsyncConnection[Any]:
