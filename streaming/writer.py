@@ -48,6 +48,7 @@ def settle_failure(batch: Batch, position: int, error: Exception) -> Outcome:
 def options(settings: Settings) -> ConsumerOptions:
     return ConsumerOptions(
         batch_size=settings.writer_batch_size,
+        largest_batch_size=settings.writer_largest_batch_size,
         wait_period_ms=settings.broker_wait_period_ms,
         concurrency=settings.writer_concurrency,
         max_attempts=settings.broker_max_attempts,

@@ -4,15 +4,10 @@ Tenants' tables know deleted things, and the history of links and claims, by the
 recognised, and nothing that was erased can be read. The migration `sql/tenant/0002_keyed_hashes.sql` computes the same.
 """
 
-import hmac
-from typing import Final
-
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.hash_length import HASH_BYTES
+from clientmgr.base.keyed_sha256 import KeyedSha256
 from clientmgr.base.settings import Settings
-
-_BLOCK: Final = 64
-"""Of SHA-256, in bytes."""
 
 
 class KeyedHashes:
@@ -22,7 +17,7 @@ class KeyedHashes:
         if not key:
             raise SettingsError("AUDIT_HASH_KEY: expected a secret of some length, got nothing")
         # Not the audit log's own key: a hash of the one must say nothing about the other.
-        self._key = hmac.digest(key, b"clientmgr:erased", "sha256")
+        self._digest = KeyedSha256(KeyedSha256(key)(b"clientmgr:erased"))
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "KeyedHashes":
@@ -40,11 +35,10 @@ class KeyedHashes:
 
     def session_settings(self) -> dict[str, str]:
         """The key as `clientmgr.keyed_hash` in SQL needs it, for the session of a migration and no other."""
-        padded = self._key.ljust(_BLOCK, b"\0")
         return {
-            "clientmgr.hash_inner": bytes(byte ^ 0x36 for byte in padded).hex(),
-            "clientmgr.hash_outer": bytes(byte ^ 0x5C for byte in padded).hex(),
+            "clientmgr.hash_inner": self._digest.inner_pad.hex(),
+            "clientmgr.hash_outer": self._digest.outer_pad.hex(),
         }
 
     def _hash(self, data: bytes) -> bytes:
-        return hmac.digest(self._key, data, "sha256")[:HASH_BYTES]
+        return self._digest(data)[:HASH_BYTES]

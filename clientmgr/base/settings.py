@@ -395,6 +395,9 @@ class Settings(BaseSettings):
         168.0, ge=0, description="How long a message stays after every subscription has passed it."
     )
     writer_batch_size: int = Field(500, ge=1, le=10_000, description="Events a writer takes at a time.")
+    writer_largest_batch_size: int = Field(
+        2000, ge=1, le=10_000, description="Events a writer takes at a time while many wait and batches are quick."
+    )
     writer_concurrency: int = Field(2, ge=1, le=64, description="Batches that a writer has in hand at once.")
     writer_lock_timeout_ms: int = Field(
         1000,

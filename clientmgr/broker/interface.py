@@ -135,6 +135,8 @@ class ConsumerOptions:
     """How a subscription is read. Names in brackets are the specification's."""
 
     batch_size: int = 100  # batchSize
+    largest_batch_size: int = 0
+    """While a backlog lasts, batches grow up to this as long as they are quick. Ignored by Pub/Sub."""
     wait_period_ms: int = 1000  # waitPeriodMs
     partition_id: int | None = None  # partitionId; None: any free partition that has work. Ignored by Pub/Sub.
     concurrency: int = 1
@@ -169,6 +171,10 @@ class Broker(Protocol):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
+
+    async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
+        """`ensure_topic` and `ensure_subscription` (name → its topic) for several at once, as daemons start."""
+        ...
 
     async def ensure_topic(self, topic: str) -> None:
         """Make the topic where it is missing and that is allowed, else raise with its name."""

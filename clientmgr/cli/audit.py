@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import psycopg
 import typer
+from msgspec import structs
 
 from clientmgr.audit.anchoring import anchor_log
 from clientmgr.audit.log import PLATFORM, AuditLogger, read_log
@@ -43,7 +44,7 @@ def list_command(
     database, _ = open_database()
     with database.connect(Role.READER) as connection:
         rows = [
-            {name: value for name, value in asdict(record).items() if name not in {"previous_hash", "key_id"}}
+            {name: value for name, value in structs.asdict(record).items() if name not in {"previous_hash", "key_id"}}
             for record in read_log(connection, customer_id=customer_id, action=action, limit=limit)
         ]
     if not as_json:

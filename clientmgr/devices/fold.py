@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import astuple
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.keyed_hashes import KeyedHashes
@@ -16,7 +17,6 @@ from clientmgr.contracts.device_events import (
     PushTokenPayload,
     WebPush,
 )
-from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.contact_history import NO_CONTACT, Link, Merge
 from clientmgr.devices.state import (
@@ -29,6 +29,8 @@ from clientmgr.devices.state import (
     TokenFacet,
     merge,
 )
+
+_INFO_NAMES = InfoPayload.__struct_fields__
 
 
 class Claim(Struct, frozen=True, gc=False):
@@ -49,15 +51,16 @@ class TenantHashes:
         self._customer_id = customer_id
         self.names: dict[bytes, DeviceKey] = {}
         """The devices that were asked for."""
-        self._devices: dict[DeviceKey, bytes] = {}
+        self._devices: dict[tuple[str, str], bytes] = {}
         self._contacts: dict[int, bytes] = {}
         self._tokens: dict[tuple[str, str], bytes] = {}
 
-    def device(self, key: DeviceKey) -> bytes:
+    def device(self, application_code: str, client_id: str) -> bytes:
+        key = (application_code, client_id)
         if (known := self._devices.get(key)) is not None:
             return known
-        made = self._devices[key] = self._hashes.device(self._customer_id, *key)
-        self.names[made] = key
+        made = self._devices[key] = self._hashes.device(self._customer_id, application_code, client_id)
+        self.names[made] = DeviceKey(application_code, client_id)
         return made
 
     def contact(self, contact_id: int) -> bytes:
@@ -122,7 +125,7 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
             touched.merges.setdefault(old, set()).add(Merge(decoded.event.occurred_at, *into))
             continue
         event = decoded.event
-        device = hashes.device(DeviceKey(event.application_code, event.client_id))
+        device = hashes.device(event.application_code, event.client_id)
         touched.devices.add(device)
         match payload:
             case PushTokenPayload():
@@ -143,7 +146,7 @@ def fold(events: Iterable[DecodedEvent], hashes: TenantHashes) -> TenantChanges:
         version = event.occurred_at
         if isinstance(decoded.payload, ContactMergePayload):
             continue
-        device = hashes.device(DeviceKey(event.application_code, event.client_id))
+        device = hashes.device(event.application_code, event.client_id)
         if event.event_type == "client.deleted":
             changes.deletions[device] = max(version, changes.deletions.get(device, 0))
             continue
@@ -160,7 +163,9 @@ def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, h
     match decoded.payload:
         case InfoPayload() as info:
             state.info = {
-                name: Info(version, value) for name in INFO_FIELDS if (value := getattr(info, name)) is not UNSET
+                name: Info(version, value)
+                for name, value in zip(_INFO_NAMES, astuple(info), strict=True)
+                if value is not UNSET
             }
         case PushTokenPayload() as payload:
             token_hash = hashes.token(decoded.event.application_code, payload)

@@ -118,10 +118,8 @@ async def _prepare(
     """Make topics and subscriptions. While the server is away, a patient daemon waits for it, or for `stop`."""
     for failures in itertools.count(1):
         try:
-            for topic in sorted({source.topic for source in sources} | set(daemon.publishes_to)):
-                await broker.ensure_topic(topic)
-            for source in sources:
-                await broker.ensure_subscription(source.subscription_name, source.topic)
+            topics = sorted({source.topic for source in sources} | set(daemon.publishes_to))
+            await broker.ensure(topics, {source.subscription_name: source.topic for source in sources})
         except Exception as error:
             if not patient or not is_transient(error):
                 raise

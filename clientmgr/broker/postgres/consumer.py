@@ -17,6 +17,7 @@ from clientmgr.base.errors import ErrorKind, is_transient
 from clientmgr.base.logs import get_logger
 from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.attempts import Failure
+from clientmgr.broker.postgres.batch_sizes import BatchSize
 from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.fallback import take_apart
@@ -47,6 +48,8 @@ FAILING_SHARE = 0.1
 # Held queues whose attempts could not even be recorded.
 QUEUES_REST_S = 1.0
 NOTHING: Handled[Record] = Handled(Settlement())
+# Nothing is locked or written then. After a ROLLBACK psycopg would forget all statements that it has prepared.
+NOTHING_CLAIMED = "COMMIT"
 
 
 class Consumer:
@@ -56,6 +59,9 @@ class Consumer:
         self._context = context
         self._subscription = context.subscription
         self._options = context.options
+        self._batch_size = BatchSize(self._options.batch_size, self._options.largest_batch_size)
+        # How many messages the last look asked for.
+        self._asked_for = self._options.batch_size
         # Where to start looking; from there the partitions take turns.
         self._last_partition = random.randrange(1024)  # noqa: S311
         # When to look for due retries and rested partitions, if nobody wakes us before.
@@ -130,7 +136,7 @@ class Consumer:
             if claim is not None:
                 self._idle_looks = 0
                 return claim
-            await connection.execute("ROLLBACK")
+            await connection.execute(NOTHING_CLAIMED)
             # What rested when we looked for it before may have rested for long enough by the time that we look again,
             # and would not show then: nothing is left only if both say so.
             if self._context.burst and min(due_s, await self._requeue_due(connection)) > BURST_PATIENCE_S:
@@ -174,10 +180,11 @@ class Consumer:
     ) -> AsyncCursor[tuple[Any, ...]]:
         if only_partition is None:
             self._seen_news = self._context.wakeups.news(self._subscription.topic_id)
+        self._asked_for = self._batch_size.current
         return await send_claim(
             connection,
             self._subscription,
-            batch_size=self._options.batch_size,
+            batch_size=self._asked_for,
             only_partition=self._options.partition_id if only_partition is None else only_partition,
             after_partition=self._last_partition,
             in_hand=self._context.in_hand,
@@ -226,6 +233,7 @@ class Consumer:
                 self._held_next_at = time.monotonic() + failing_s * (1 / FAILING_SHARE - 1)
                 return None
             handled = await self._context.handle(connection, claim) if claim.records else NOTHING
+            self._batch_size.note(claim.rows, time.monotonic() - started)
             next_claim = await self._settle(connection, claim, handled)
         except TransactionEndedError:
             raise
@@ -255,7 +263,7 @@ class Consumer:
         cursor = await self._send_claim(connection)
         next_claim = await read_claim(cursor, self._subscription.topic)
         if next_claim is None:
-            await connection.execute("ROLLBACK")
+            await connection.execute(NOTHING_CLAIMED)
         return next_claim
 
     def _took_the_last(self, claim: Claim) -> bool:
@@ -268,12 +276,13 @@ class Consumer:
             wakeups.listening
             and not self._context.burst
             and not claim.more_elsewhere
-            and claim.rows < self._options.batch_size
+            and claim.rows < self._asked_for
             and wakeups.news(self._subscription.topic_id) == self._seen_news
         )
 
     async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:
         self._next_look_at = 0.0
+        self._batch_size.reset()
         failure = Failure(error, self._context.judge(error, claim))
         waits = failure.kind is ErrorKind.TRANSIENT
         self._failure_to_note = claim if waits and not claim.queues else None

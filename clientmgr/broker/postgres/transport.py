@@ -1,7 +1,7 @@
 """`PostgresBroker`: the `Broker` interface on the log. It owns the connections; the modules beside it do the work."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -49,15 +49,21 @@ class PostgresBroker:
         await self.wakeups.stop()
         await self._group_commit.close()
 
-    async def ensure_topic(self, topic: str) -> None:
+    async def ensure(self, topics: Sequence[str], subscriptions: Mapping[str, str], *, from_start: bool = True) -> None:
+        """Over one connection: to open one takes longer than to look for all that a daemon needs."""
         async with await self._connect() as connection:
-            await topic_administration.ensure_topic(
-                connection, topic, total_partitions=self._settings.broker_total_partitions
-            )
+            for topic in topics:
+                await topic_administration.ensure_topic(
+                    connection, topic, total_partitions=self._settings.broker_total_partitions
+                )
+            for subscription, topic in subscriptions.items():
+                await topic_administration.ensure_group(connection, subscription, topic, from_start=from_start)
+
+    async def ensure_topic(self, topic: str) -> None:
+        await self.ensure([topic], {})
 
     async def ensure_subscription(self, subscription: str, topic: str, *, from_start: bool = True) -> None:
-        async with await self._connect() as connection:
-            await topic_administration.ensure_group(connection, subscription, topic, from_start=from_start)
+        await self.ensure([], {subscription: topic}, from_start=from_start)
 
     async def publish(
         self, topic: str, messages: Sequence[Message], *, connection: AsyncConnection[Any] | None = None

@@ -13,7 +13,7 @@ from clientmgr.contracts.verdicts import Verdict
 from clientmgr.devices.contact_history import NO_CONTACT, Link
 from clientmgr.devices.fold import Claim, TenantChanges, TenantHashes, Touched, claim_token, push_token_of
 from clientmgr.devices.imports.rows import ImportedRow
-from clientmgr.devices.state import ContactFacet, DeviceKey, DeviceState, Info, TokenFacet, merge
+from clientmgr.devices.state import ContactFacet, DeviceState, Info, TokenFacet, merge
 
 
 @dataclass(slots=True)
@@ -34,7 +34,7 @@ class TenantRows:
         made.changes.names = hashes.names
         claimed: dict[bytes, bytes] = {}
         for row in made.rows:
-            device = hashes.device(DeviceKey(row.application_code, row.client_id))
+            device = hashes.device(row.application_code, row.client_id)
             if device in made.changes.devices:
                 made.several.add(device)
             made._add(row, device, hashes, claimed)
