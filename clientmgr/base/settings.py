@@ -69,6 +69,12 @@ def _anchor_places(value: SecretStr) -> SecretStr:
     return value
 
 
+def _import_folder(value: str) -> str:
+    if value and not ("{customer}" in value and re.match(r"(s3://[^/?#]+/|file:///)", value)):
+        raise ValueError("a folder for each customer, like s3://bucket/devices/{customer} or file:///srv/{customer}")
+    return value
+
+
 def _connect_url(value: str) -> str:
     if not value:
         return value
@@ -453,6 +459,12 @@ class Settings(BaseSettings):
         ge=0,
         description="How long a batch of the device mapper may take while DynamoDB throttles. "
         "What is not answered by then comes again and needs only the rest.",
+    )
+    device_import_folder: Annotated[str, AfterValidator(_import_folder)] = Field(
+        "",
+        description="Where Dagster's asset device_files finds files to import: s3://bucket/devices/{customer} or "
+        "file:///folder/{customer}; ?endpoint=https://host for a store of another maker. Empty: a run's configuration "
+        "says it.",
     )
     pubsub_project: str = Field("client-manager", description="Google Cloud project of the topics.")
     pubsub_emulator_host: str = Field(

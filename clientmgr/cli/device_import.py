@@ -7,9 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.customer_ids import parse_customer_id
-from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.cli.output import JsonOption, actor, console, errors, open_database, print_json, progress_bar
 
@@ -63,6 +61,7 @@ def import_command(
     written to FILE.rejected.csv or FILE.rejected.ndjson, with line and reason, and the exit code is 1. An import that
     was interrupted goes on where it was (FILE.import knows).
     """
+    from clientmgr.devices.imports.folder_import import audit_import
     from clientmgr.devices.imports.importer import DeviceImport, ImportOptions
 
     if len(delimiter) != 1:
@@ -84,16 +83,7 @@ def import_command(
         report = asyncio.run(work.run(database, lambda rows: progress.advance(progress.task_ids[0], rows)))
     totals = report.totals
     if not dry_run:
-        details: dict[str, str | int] = {
-            "command": "import",
-            "rejected": totals.rejected,
-            "digest": work.progress.digest,
-        }
-        entry = AuditEntry(
-            options.customer_id or 0, actor(), "devices.import", "done", rows_affected=totals.imported, details=details
-        )
-        with database.connect(Role.WRITER) as connection:
-            AuditLogger.from_settings(settings).append(connection, [entry])
+        audit_import(database, settings, work, report, actor=actor())
     rejected = None if report.rejected is None else str(report.rejected)
     if as_json:
         facts: dict[str, Any] = {"dryRun": dry_run, "continuedAfter": report.continued_after, "rejectedFile": rejected}

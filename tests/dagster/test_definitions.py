@@ -46,6 +46,7 @@ def test_holds_exactly_these_definitions() -> None:
         "dashboard_tenant_metrics",
         "dashboard_tenant_metrics_history",
         "deleted_contacts",
+        "device_files",
         "devices",
         "dynamodb_devices",
         "erasure_sweeps",
@@ -133,6 +134,7 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
         "devices": {
             "tenant_schema",
             "legacy_import",
+            "device_files",
             "daemons/writer",
             "daemons/republisher",
             "daemons/push_token_status",
@@ -140,6 +142,7 @@ def test_lineage_goes_from_the_stores_to_the_results() -> None:
         },
         "bigquery_deleted_contacts": set(),
         "dynamodb_devices": set(),
+        "device_files": {"tenant_schema"},
         "legacy_devices": {"dynamodb_devices"},
         "legacy_import": {"legacy_devices", "tenant_schema"},
         "migration_stage": {"legacy_import"},

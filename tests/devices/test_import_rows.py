@@ -1,7 +1,8 @@
 """What a row of a file says of a device: by column, by field, and as the changes that events would be. No database."""
 
 import json
-from datetime import UTC, datetime
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from clientmgr.contracts.device_events import DecodedEvent, decode_event
 from clientmgr.devices.fold import TenantHashes, fold, touched_by
 from clientmgr.devices.imports.changes import TenantRows
 from clientmgr.devices.imports.columns import ColumnMap
+from clientmgr.devices.imports.copying import COLUMNS as COPIED
+from clientmgr.devices.imports.copying import claim_line, device_line, link_line
 from clientmgr.devices.imports.files import LONGEST_CELL, Format, header_of, read_rows
-from clientmgr.devices.imports.rows import ImportedRow, RowConverter, RowError
+from clientmgr.devices.imports.rows import EPOCH, ImportedRow, RowConverter, RowError
+from clientmgr.devices.rows import row_of
 from tests.devices.histories import CUSTOMER, HASHES
 from tests.examples import examples
 
@@ -186,9 +190,7 @@ def test_rows_are_the_changes_that_events_would_be(rows: list[ImportedRow]) -> N
     events = [event for row in rows for event in events_of(row)]
     hashes = TenantHashes(HASHES, CUSTOMER)
     expected, touched = fold(events, hashes), touched_by(events, hashes)
-    found = TenantRows.of(rows, HASHES)
-    assert found.changes == expected
-    assert found.touched == touched
+    assert TenantRows.of(rows, HASHES).changes() == (touched, expected)
 
 
 def damaged_parquet(file: Path) -> None:
@@ -211,3 +213,83 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, form: Format, wri
     write(file)
     with pytest.raises(InvalidInputError, match=rf"FILE: expected .*{why}.*'theirs'"):
         _ = header_of(file, form), list(read_rows(file, form))
+
+
+# A new device's line of COPY is the row that the store would write of its state
+
+odd_rows = st.fixed_dictionaries(
+    {
+        "applicationCode": st.just("A"),
+        "clientId": st.sampled_from(["c1", "c\\x2"]),
+        "occurredAt": st.integers(1, 2**40),
+    },
+    optional={
+        "language": st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=5),
+        "deviceModel": st.sampled_from(["\\N", "a\tb", "c\nd", "e\rf", "\\x00"]),
+        "pushEnabled": st.booleans(),
+        "attributes": st.dictionaries(st.text("ab\\\t", min_size=1), st.sampled_from([1, 2.5, "x\n"]), max_size=2),
+        "contactId": st.integers(1, 2**63 - 1),
+        "orphanedSince": st.integers(1, 2**40),
+    },
+)
+tokens: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
+    [
+        {},
+        {"pushToken": "t\\1", "pushTokenKind": "apns"},
+        {"pushToken": "t2", "pushTokenKind": "fcm_fid", "pushTokenStatus": "invalid"},
+        {"webPushEndpoint": "https://push/1", "webPushP256dh": "p", "webPushAuth": "a"},
+    ]
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(odd_rows, tokens)
+def test_a_line_of_copy_is_the_row_of_the_state(said: dict[str, Any], token_said: dict[str, Any]) -> None:
+    row = convert({**said, **token_said})
+    tenant = TenantRows.of([row], HASHES)
+    (named,) = tenant.named
+    _, changes = tenant.changes()
+    ((device, state),) = changes.devices.items()
+    expected = row_of(device, tenant.names[device], state)
+    expected["last_seen_at"] = EPOCH + timedelta(milliseconds=state.last_seen)
+
+    line = device_line(named)
+    assert line.endswith("\n")
+    cells = dict(zip(COPIED, map(cell, line.removesuffix("\n").split("\t")), strict=True))
+    assert {name: as_cell(expected.get(name)) for name in COPIED} == {
+        name: json.loads(text) if text and name in JSON_COLUMNS else text for name, text in cells.items()
+    }
+    token, claim = next(iter(changes.claims.items()), (None, None))
+    of_claim = [] if claim is None else [bytea(token), bytea(claim.device), str(claim.version)]
+    assert of_claim == [cell(one) for one in claim_line(named).split()]
+    links = [
+        [bytea(device), str(one.version), bytea(one.contact), None if one.contact_id is None else str(one.contact_id)]
+        for of_device in changes.links.values()
+        for one in of_device
+    ]
+    assert links == [[cell(one) for one in line.split("\t")] for line in link_line(named).splitlines()]
+
+
+JSON_COLUMNS = ("info_versions", "attributes", "push_settings", "web_push")
+ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+
+
+def cell(text: str) -> str | None:
+    """As COPY reads it."""
+    return None if text == r"\N" else re.sub(r"\\(.)", lambda found: ESCAPES[found[1]], text)
+
+
+def bytea(value: bytes | None) -> str:
+    assert value is not None
+    return f"\\x{value.hex()}"
+
+
+def as_cell(value: Any) -> Any:
+    match value:
+        case bool():
+            return "t" if value else "f"
+        case int():
+            return str(value)
+        case datetime():
+            return value.isoformat()
+    return value

@@ -74,6 +74,7 @@ def test_a_comparison_takes_a_customer_to_in_sync_and_back_and_never_changes_whe
     apart = replace(SAME, different=1)
     assert stage_after_check(Stage.IMPORTING, SAME) is Stage.IN_SYNC
     assert stage_after_check(Stage.IN_SYNC, apart) is Stage.IMPORTING
+    assert {stage_after_check(Stage.IMPORTING, one) for one in (apart, Comparison())} == {Stage.IMPORTING}
     for stage in Stage:
         for comparison in (SAME, apart, Comparison()):
             assert FLIPPERS[stage_after_check(stage, comparison)] == FLIPPERS[stage]

@@ -3,72 +3,100 @@
 A row is an info event, a token's and a contact's, all of its one moment. Tests hold it to that.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.keyed_hashes import KeyedHashes
-from clientmgr.contracts.device_events import PushTokenPayload, WebPush
+from clientmgr.contracts.device_events import WebPush
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.contracts.verdicts import Verdict
 from clientmgr.devices.contact_history import NO_CONTACT, Link
 from clientmgr.devices.fold import Claim, TenantChanges, TenantHashes, Touched, claim_token, push_token_of
 from clientmgr.devices.imports.rows import ImportedRow
-from clientmgr.devices.state import ContactFacet, DeviceState, Info, TokenFacet, merge
+from clientmgr.devices.state import ContactFacet, DeviceKey, DeviceState, Info, TokenFacet, merge
+
+
+class Named(NamedTuple):
+    """A row, with the hashes that its device, token and contact are known by."""
+
+    row: ImportedRow
+    device: bytes
+    token: bytes | None
+    contact: bytes | None
 
 
 @dataclass(slots=True)
 class TenantRows:
-    """What rows of one tenant say together."""
+    """What rows of one tenant are about. What they change is made only of those that are about something known."""
 
-    rows: list[ImportedRow]
-    changes: TenantChanges = field(default_factory=TenantChanges)
-    touched: Touched = field(default_factory=Touched)
-    verdicts: list[Verdict] = field(default_factory=list)
-    several: set[bytes] = field(default_factory=set)
+    named: list[Named]
+    names: dict[bytes, DeviceKey]
+    several: set[bytes]
     """Devices that more than one row is about, or that want a token that another row's device wants."""
+    verdicts: list[Verdict]
 
     @classmethod
     def of(cls, rows: Iterable[ImportedRow], keyed_hashes: KeyedHashes) -> "TenantRows":
-        made = cls(list(rows))
-        hashes = TenantHashes(keyed_hashes, made.rows[0].customer_id)
-        made.changes.names = hashes.names
+        rows = list(rows)
+        hashes = TenantHashes(keyed_hashes, rows[0].customer_id)
+        made = cls([], hashes.names, set(), [])
         claimed: dict[bytes, bytes] = {}
-        for row in made.rows:
+        for row in rows:
             device = hashes.device(row.application_code, row.client_id)
-            if device in made.changes.devices:
-                made.several.add(device)
-            made._add(row, device, hashes, claimed)
+            token = None if row.token is None else hashes.token(row.application_code, row.token)
+            contact = None if row.contact_id is None else hashes.contact(row.contact_id)
+            if token is not None:
+                if (other := claimed.setdefault(token, device)) != device:
+                    made.several |= {device, other}
+                if row.is_invalid:
+                    made.verdicts.append(_invalid(row))
+            made.named.append(Named(row, device, token, contact))
+        if len(made.names) < len(rows):
+            counted = Counter(one.device for one in made.named)
+            made.several |= {device for device, count in counted.items() if count > 1}
         return made
 
-    def _add(self, row: ImportedRow, device: bytes, hashes: TenantHashes, claimed: dict[bytes, bytes]) -> None:
-        version, changes = row.version, self.changes
-        state = DeviceState({name: Info(version, value) for name, value in row.info.items()}, last_seen=version)
-        self.touched.devices.add(device)
-        if row.token is not None:
-            token = hashes.token(row.application_code, row.token)
-            state.token = TokenFacet(version, token, push_token_of(row.token), status="valid")
-            claim_token(changes, token, Claim(version, device))
-            self.touched.tokens.add(token)
-            other = claimed.setdefault(token, device)
-            if other != device:
-                self.several |= {device, other}
-            if row.is_invalid:
-                self.verdicts.append(_invalid(row, row.token))
-        if row.contact_id is not None:
-            contact = hashes.contact(row.contact_id)
-            self._link(device, state, Link(version, contact, row.contact_id))
-            self.touched.contacts.add(contact)
-        elif row.unlinked_at is not None:
-            self._link(device, state, Link(row.unlinked_at, NO_CONTACT))
-        known = changes.devices.get(device)
-        changes.devices[device] = state if known is None else merge(known, state)
+    @property
+    def customer_id(self) -> CustomerId:
+        return self.named[0].row.customer_id
 
-    def _link(self, device: bytes, state: DeviceState, link: Link) -> None:
+    def changes(self, without: Collection[bytes] = ()) -> tuple[Touched, TenantChanges]:
+        """What the rows say together, but for those of some devices."""
+        changes, touched = TenantChanges(self.names), Touched()
+        for one in self.named:
+            if one.device not in without:
+                _add(one, changes, touched)
+        return touched, changes
+
+
+def _add(one: Named, changes: TenantChanges, touched: Touched) -> None:
+    row, device = one.row, one.device
+    version = row.version
+    state = DeviceState({name: Info(version, value) for name, value in row.info.items()}, last_seen=version)
+    touched.devices.add(device)
+    if one.token is not None and row.token is not None:
+        state.token = TokenFacet(version, one.token, push_token_of(row.token), status="valid")
+        claim_token(changes, one.token, Claim(version, device))
+        touched.tokens.add(one.token)
+    link = None
+    if one.contact is not None:
+        link = Link(version, one.contact, row.contact_id)
+        touched.contacts.add(one.contact)
+    elif row.unlinked_at is not None:
+        link = Link(row.unlinked_at, NO_CONTACT)
+    if link is not None:
         state.contact = ContactFacet(link.version, link.contact_id)
-        self.changes.links.setdefault(device, set()).add(link)
-        self.touched.linked.add(device)
+        changes.links.setdefault(device, set()).add(link)
+        touched.linked.add(device)
+    known = changes.devices.get(device)
+    changes.devices[device] = state if known is None else merge(known, state)
 
 
-def _invalid(row: ImportedRow, token: PushTokenPayload) -> Verdict:
-    text = token.web_push.endpoint if isinstance(token.web_push, WebPush) else str(token.push_token)
+def _invalid(row: ImportedRow) -> Verdict:
+    token = row.token
+    web_push = None if token is None else token.web_push
+    text = web_push.endpoint if isinstance(web_push, WebPush) else str(token and token.push_token)
     return Verdict(row.application_code, row.client_id, token_digest(text), "invalid", row.version)

@@ -14,7 +14,7 @@ from clientmgr.base.errors import InvalidInputError
 
 Format = Literal["csv", "ndjson", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
-_ENDINGS: Final[dict[str, Format]] = {
+ENDINGS: Final[dict[str, Format]] = {
     ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 LONGEST_CELL: Final = 16 * 1024 * 1024
@@ -33,7 +33,7 @@ class RawRow:
 
 
 def format_of(file: Path, given: Format | None) -> Format:
-    found = given or _ENDINGS.get(file.suffix.lower())
+    found = given or ENDINGS.get(file.suffix.lower())
     if found is None:
         raise InvalidInputError(
             "--format", f"one of {', '.join(FORMATS)}, for the name {file.name} does not say", given

@@ -81,7 +81,7 @@ class DeviceImport:
         self._options = options
         self._settings = settings
         self._store = DeviceStore.from_settings(settings)
-        self._form = format_of(options.file, options.form)
+        self._form = self.form_of(options)
         self._columns = ColumnMap(options.mapped)
         header = header_of(options.file, self._form, delimiter=options.delimiter)
         if header is not None:
@@ -109,6 +109,15 @@ class DeviceImport:
             customer_id=options.customer_id,
             application_code=options.application_code,
         )
+
+    @staticmethod
+    def form_of(options: ImportOptions) -> Format:
+        return format_of(options.file, options.form)
+
+    @property
+    def customer_id(self) -> CustomerId | None:
+        """Whose devices these are; None: the rows say it."""
+        return self._options.customer_id
 
     def _check_header(self, header: Sequence[str]) -> None:
         plan = self._columns.plan(header)

@@ -46,11 +46,19 @@ class Progress(Struct, rename="camel"):
     rejected_bytes: int = 0
 
 
+def progress_file(file: Path) -> Path:
+    return file.with_name(f"{file.name}.import")
+
+
+def rejected_file(file: Path, form: Format) -> Path:
+    return file.with_name(f"{file.name}.rejected.{'csv' if form == 'csv' else 'ndjson'}")
+
+
 class ProgressFile:
     """The record beside the file. It is there only while an import is unfinished."""
 
     def __init__(self, file: Path) -> None:
-        self.path = file.with_name(f"{file.name}.import")
+        self.path = progress_file(file)
 
     def read(self, wanted: Progress) -> Progress | None:
         """Where an import of the same file with the same options stopped; None: there is none to go on with."""
@@ -71,8 +79,8 @@ class RejectedRows:
     """Rows that were not imported, each with its line and the reason: they can be mended and imported again."""
 
     def __init__(self, file: Path, form: Format) -> None:
-        self._form = "csv" if form == "csv" else "ndjson"
-        self.path = file.with_name(f"{file.name}.rejected.{self._form}")
+        self._form = form
+        self.path = rejected_file(file, form)
         self._stream: BinaryIO | None = None
         self._columns: tuple[str, ...] | None = None
 

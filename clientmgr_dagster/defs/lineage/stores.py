@@ -14,7 +14,7 @@ devices = dg.AssetSpec(
     group_name=GROUP,
     kinds={"postgres"},
     partitions_def=tenants_partitions,
-    deps=["tenant_schema", "legacy_import", *writers_of("devices")],
+    deps=["tenant_schema", "legacy_import", "device_files", *writers_of("devices")],
     metadata={TABLE: tenants_table("devices"), **computed_by("clientmgr.devices.store")},
     description="Each customer's devices, as the daemons write and delete them. Materialised when some were deleted.",
 )

@@ -1,0 +1,1 @@
+"""Files of devices that lie in a folder or a bucket, customer by customer."""
