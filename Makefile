@@ -12,7 +12,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench soak clean
+.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench bench-check soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -93,6 +93,9 @@ audit: setup ## Look for known vulnerabilities in the locked packages; exit code
 bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as ratios
 	@PYTHON="$(PYTHON)" tools/setup-bench $(VENV) $(BENCH_VENV)
 	$(BIN)/python -m bench
+
+bench-check: setup ## What became slower since the newest tag (or BASE=revision): each benchmark in short, in turns
+	$(BIN)/python -m tools.bench_check --base "$(BASE)" --rounds $(or $(ROUNDS),3) $(NAMES)
 
 soak: setup ## Kill and restart everything around the message log, for hours (MINUTES=60)
 	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)

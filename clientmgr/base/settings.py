@@ -658,6 +658,15 @@ class Settings(BaseSettings):
         description="Largest record of the telemetry stream. The broadcast drops a larger one, the durable writer "
         "parks it.",
     )
+    live_history_s: float = Field(
+        60.0,
+        ge=0,
+        le=3600,
+        description="How long positions are kept in memory for clients that come back and ask for what they missed.",
+    )
+    live_history_bytes: int = Field(
+        16_777_216, ge=0, description="Memory that these positions may take; the oldest go first."
+    )
     live_topics_warning: int = Field(
         10_000, ge=1, description="Warn when there are more topics than this: events are fewer, as a rule."
     )

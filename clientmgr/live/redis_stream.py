@@ -24,6 +24,11 @@ Entry = tuple[bytes, dict[bytes, bytes]]
 REDIS_ERRORS = (redis.RedisError, OSError)
 
 
+def milliseconds_of(entry_id: bytes) -> int:
+    """When the entry was added, by the clock of Redis."""
+    return int(entry_id.partition(b"-")[0])
+
+
 def instance_id(settings: Settings) -> str:
     """INSTANCE_ID, or a unique name."""
     return settings.instance_id or f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(3)}"

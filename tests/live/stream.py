@@ -12,6 +12,7 @@ import redis
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.live.redis_stream import RedisClient
 
 Record = dict[str, str | bytes]
 
@@ -83,6 +84,11 @@ class Stream:
     def close(self) -> None:
         self.client.delete(self.name)
         self.client.close()
+
+
+async def at_the_newest(client: RedisClient) -> bytes:
+    """For a reader by itself: nothing is to be caught up with."""
+    return b"$"
 
 
 def own_stream(settings: Settings) -> Settings:

@@ -108,11 +108,11 @@ async def test_many_watchers_get_every_position_in_order_while_they_talk_and_com
 async def test_whoever_subscribed_before_anything_was_known_gets_the_snapshot_once_it_is(
     stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "MAP_WITHIN_S", 0.1)
     stream.enter("E1", ["d1"])
     async with serving(stream.settings) as served, watching(served, "E1") as watcher:
         stream.add(record("d1"))
         await watcher.positions(1)
+    monkeypatch.setattr(server, "MAP_WITHIN_S", 0.1)
     with stream.database.connect(Role.OWNER) as connection:
         connection.execute("LOCK TABLE live.entry_devices")
         async with serving(stream.settings) as served, watching(served) as watcher:

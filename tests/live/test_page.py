@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -80,20 +81,41 @@ def everything_moves(page: Browser) -> None:
     eventually(all_elsewhere, "every device has moved")
 
 
-def test_a_device_that_left_while_the_page_was_cut_off_leaves_the_map(stream: Stream, tmp_path: Path) -> None:
-    settings = stream.settings.model_copy(update={"live_ws_port": free_port(), "live_auth": "off"})
+LISTEN = """import("/live/client.js").then(({ LiveClient }) => {
+    window.heard = [];
+    const live = new LiveClient(`ws://${location.host}/ws`);
+    live.onState = (state) => { window.state = state; };
+    live.subscribe("event:E1", { onPosition: (position) => window.heard.push(position.lat),
+        onSnapshot: (_positions, complete) => { window.complete = complete; } });
+})"""
+
+
+def test_after_an_outage_the_client_gets_what_it_missed_once_and_who_left_leaves_the_map(
+    stream: Stream, tmp_path: Path
+) -> None:
+    settings = stream.settings.model_copy(
+        update={"live_ws_port": free_port(), "live_auth": "off", "live_history_s": 600.0}
+    )
     stream.enter("E1", ["stays", "leaves"])
     with worker(settings, tmp_path, "broadcast") as server, browsing(tmp_path) as page:
         server.wait_until_started()
         stream.add(record("stays"), record("leaves"))
         page.open(f"http://127.0.0.1:{settings.live_ws_port}/live?event=E1", width=800, height=600)
         eventually(lambda: positions(page).keys() == {"stays", "leaves"}, "both are shown")
+        page.evaluate(LISTEN)
+        eventually(lambda: page.evaluate("window.state") == "live", "the client is live")
+        stream.add(record("stays", latitude=1.0))
+        eventually(lambda: page.evaluate("window.heard") == [1.0], "it hears")
 
         server.send(signal.SIGTERM)
         server.wait()
         stream.withdraw("leaves")
+        a_second_ago = datetime.now(UTC) - timedelta(seconds=1)
+        stream.add(record("stays", latitude=2.0, at=a_second_ago), record("stays", latitude=3.0))
         with worker(settings, tmp_path, "broadcast"):
             eventually(lambda: positions(page).keys() == {"stays"}, "one is left")
+            eventually(lambda: page.evaluate("window.heard") == [1.0, 2.0, 3.0], "it got what it missed, once")
+            assert page.evaluate("window.complete") is True
         assert page.errors == []
 
 

@@ -18,6 +18,7 @@ from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.reader import REAP_AFTER_MS, StreamReader
 from streaming.live.broadcast.sending.plain import PlainSender
 from streaming.live.broadcast.subscriptions import TopicRegistry
+from tests.live.stream import at_the_newest
 
 
 def test_more_topics_than_are_likely_are_warned_of_once() -> None:
@@ -36,7 +37,7 @@ def test_more_topics_than_are_likely_are_warned_of_once() -> None:
 
 
 def test_an_instance_that_reads_nothing_from_redis_is_not_healthy() -> None:
-    reader = StreamReader(load_settings(), "me", LastPositions("s"), lambda _: None)
+    reader = StreamReader(load_settings(), "me", LastPositions("s"), lambda _: None, at_the_newest)
     assert reader.problem() == "starting"
     reader.reading.set()
     reader._read_at = time.monotonic()
@@ -47,7 +48,7 @@ def test_an_instance_that_reads_nothing_from_redis_is_not_healthy() -> None:
 
 def test_an_instance_that_waits_long_for_a_quiet_stream_is_healthy() -> None:
     settings = load_settings(live_broadcast_batch_block_ms=30_000)
-    reader = StreamReader(settings, "me", LastPositions("s"), lambda _: None)
+    reader = StreamReader(settings, "me", LastPositions("s"), lambda _: None, at_the_newest)
     reader.reading.set()
     reader._read_at = time.monotonic() - 35
     assert reader.problem() == ""

@@ -13,7 +13,7 @@ from streaming.live.broadcast import reader as reader_module
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.reader import StreamReader
 from tests.live.serving import until
-from tests.live.stream import Stream, record, seconds_apart
+from tests.live.stream import Stream, at_the_newest, record, seconds_apart
 
 pytestmark = pytest.mark.anyio
 
@@ -23,7 +23,9 @@ async def reading(stream: Stream, **changes: object) -> AsyncIterator[list[int]]
     """A running reader; yields the sizes of the batches that it hands on, as they come."""
     sizes: list[int] = []
     settings = stream.settings.model_copy(update=changes)
-    reader = StreamReader(settings, "me", LastPositions(stream.name), lambda entries: sizes.append(len(entries)))
+    reader = StreamReader(
+        settings, "me", LastPositions(stream.name), lambda entries: sizes.append(len(entries)), at_the_newest
+    )
     task = asyncio.create_task(reader.run())
     try:
         await reader.reading.wait()
@@ -74,7 +76,9 @@ async def test_a_redis_that_is_silently_gone_is_given_up_within_half_a_minute(st
 
 
 async def test_a_reader_does_not_remove_its_own_group(stream: Stream) -> None:
-    reader = StreamReader(stream.settings, "me", LastPositions(stream.name), lambda _: None, reap_after_ms=0)
+    reader = StreamReader(
+        stream.settings, "me", LastPositions(stream.name), lambda _: None, at_the_newest, reap_after_ms=0
+    )
     for group in (reader.group, "live-broadcast-dead"):
         stream.client.xgroup_create(stream.name, group, id="0", mkstream=True)
         stream.client.xgroup_createconsumer(stream.name, group, "c")
@@ -91,7 +95,7 @@ async def test_a_reader_that_may_not_read_is_not_healthy(stream: Stream, monkeyp
     )
     url = stream.settings.redis_url.replace("redis://", "redis://unread:any@")
     settings = stream.settings.model_copy(update={"redis_url": url, "live_broadcast_batch_block_ms": 10})
-    reader = StreamReader(settings, "me", LastPositions(stream.name), lambda _: None)
+    reader = StreamReader(settings, "me", LastPositions(stream.name), lambda _: None, at_the_newest)
     task = asyncio.create_task(reader.run())
     try:
         await reader.reading.wait()

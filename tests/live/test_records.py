@@ -44,7 +44,7 @@ def test_every_measured_field_comes_through() -> None:
 
 
 def test_null_is_absent() -> None:
-    found = body(record(at=NOW, speed=None, attributes=None, altitude=None, satellites=None))
+    found = body(record(at=NOW, speed=None, attributes={}, altitude=None, satellites=None))
     assert found.keys() == {"deviceId", "lat", "lon", "ts"}
 
 

@@ -17,7 +17,7 @@ from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.reader import StreamReader
 from streaming.live.telemetry.writer import write_until_stopped
 from tests.live.serving import Served, Watcher, serving, until, watching
-from tests.live.stream import Stream, own_stream, record, seconds_apart
+from tests.live.stream import Stream, at_the_newest, own_stream, record, seconds_apart
 from tests.streaming.processes import worker
 from tests.waiting import eventually
 
@@ -115,7 +115,9 @@ async def test_groups_of_dead_instances_are_removed_and_those_of_the_living_are_
         if group != "live-broadcast-joining":
             stream.client.xgroup_createconsumer(stream.name, group, "c")
     async with serving(stream.settings, instance_id="alive", live_broadcast_batch_block_ms=50):
-        reader = StreamReader(stream.settings, "me", LastPositions(stream.name), lambda _: None, reap_after_ms=400)
+        reader = StreamReader(
+            stream.settings, "me", LastPositions(stream.name), lambda _: None, at_the_newest, reap_after_ms=400
+        )
         async with open_redis(stream.settings) as client:
 
             async def dead_is_gone() -> bool:

@@ -23,3 +23,16 @@ ON CONFLICT (stream, entry_id) DO NOTHING;
 
 -- name: forget_rejected
 DELETE FROM live.rejected_records WHERE rejected_at < %(before)s;
+
+-- name: newest
+-- Of each device that takes part in something, by its primary key: a scan of all positions would take seconds.
+SELECT p.*
+FROM (SELECT DISTINCT device_id FROM live.entry_devices) AS d
+CROSS JOIN LATERAL (
+    SELECT
+        device_id, (extract(epoch FROM ts) * 1000)::bigint, latitude, longitude, speed, course, accuracy,
+        nullif(attributes, '{}')::text
+    FROM live.positions
+    WHERE device_id = d.device_id AND ingested_at >= to_timestamp(%(since_ms)s / 1000.0) - interval '1 minute'
+    ORDER BY ts DESC LIMIT 1
+) AS p;

@@ -25,6 +25,7 @@ CONFLATED = Counter(
     "Frames replaced by a newer one before a slow client took them.",
     _INSTANCE,
 )
+OUTBOUND = Counter("liveMessagesOutbound", "Messages handed to connections, by the `type` that they have.", ("type",))
 REFUSED = Counter("processor_live_refused_total", "Connections refused, by close code; 1006: cut off.", ("code",))
 CONNECTIONS = Gauge("processor_live_connections", "WebSocket connections.")
 UNAUTHENTICATED = Gauge("processor_live_unauthenticated", "Connections that have shown no token yet, plain HTTP too.")

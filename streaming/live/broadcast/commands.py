@@ -3,12 +3,21 @@
 import functools
 import time
 from collections.abc import Callable, Collection
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 
 from clientmgr.live.tokens import Grant, TokenError, read_token
-from streaming.live.broadcast.frames import TOPIC_PREFIX, error_frame, event_of, message_frame, subscribed_frames
+from streaming.live.broadcast.broadcast_metrics import OUTBOUND
+from streaming.live.broadcast.frames import (
+    TOPIC_PREFIX,
+    Missed,
+    Subscribed,
+    encode,
+    event_of,
+    subscribed,
+    text_frame,
+)
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.sending.outbox import Outbox
 from streaming.live.broadcast.subscriptions import Topic
@@ -18,14 +27,22 @@ FORBIDDEN = 4403
 SESSION_ENDED = "the session has ended"
 
 
-class Client(Protocol):
+class Listener(Protocol):
+    """A connection, as far as answers know it."""
+
+    @property
+    def deflate_bits(self) -> int:
+        """The window of compressed messages to it; 0: it takes none."""
+
+    @property
+    def outbox(self) -> Outbox: ...
+
+
+class Client(Listener, Protocol):
     """A connection, as far as commands know it."""
 
     grant: Grant | None
     """What it may see; None: it has not shown a token yet."""
-
-    @property
-    def outbox(self) -> Outbox: ...
 
     @property
     def subscriptions(self) -> Collection[str]:
@@ -44,6 +61,8 @@ class Client(Protocol):
 
 class Subscribe(msgspec.Struct, tag_field="type", tag="subscribe"):
     topic: str
+    since: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    """Epoch milliseconds by the server's clock: what arrived from then on is wanted too."""
     token: str = ""
     """Only in a client's first message."""
 
@@ -80,7 +99,7 @@ def handle(hub: Hub, client: Client, text: bytes) -> None:
         return
     if isinstance(command, Authenticate) and hub.settings.live_auth == "off":
         # Everybody may watch: a client that shows a token must not fare worse than one that shows none.
-        client.outbox.reply(message_frame(type="authenticated"))
+        _answer(client, "authenticated")
         return
     if isinstance(command, Authenticate):
         authenticate(hub, client, command.token)
@@ -111,19 +130,25 @@ def authenticate(hub: Hub, client: Client, token: str, *, answer: bool = True) -
         return
     for event in [event for event in client.subscriptions if not grant.allows(event)]:
         client.unsubscribe(event)
-        client.outbox.reply(message_frame(type="unsubscribed", topic=TOPIC_PREFIX + event))
+        _answer(client, "unsubscribed", topic=TOPIC_PREFIX + event)
     if answer:
-        client.outbox.reply(message_frame(type="authenticated", expiresAt=int(grant.expires_at * 1000)))
+        _answer(client, "authenticated", expiresAt=int(grant.expires_at * 1000))
 
 
 def answer_error(client: Client, code: str, message: str) -> None:
-    client.outbox.reply(error_frame(code, message))
+    _answer(client, "error", code=code, message=message)
+
+
+def _answer(client: Client, kind: str, **fields: object) -> None:
+    message = encode(type=kind, **fields)
+    OUTBOUND.labels(kind).inc()
+    client.outbox.reply(text_frame(message, client.deflate_bits), cost=len(message))
 
 
 def _list_events(hub: Hub, client: Client) -> None:
     may_see: Callable[[str], bool] = client.grant.allows if client.grant else lambda _: False
     events = [listed for listed in hub.participants.events() if may_see(listed.event)]
-    client.outbox.reply(message_frame(type="events", events=events, now=int(time.time() * 1000)))
+    _answer(client, "events", events=events, now=int(time.time() * 1000))
 
 
 def _on_topic(hub: Hub, client: Client, command: Subscribe | Unsubscribe) -> None:
@@ -132,7 +157,7 @@ def _on_topic(hub: Hub, client: Client, command: Subscribe | Unsubscribe) -> Non
         answer_error(client, "unknown_topic", f"a topic is {TOPIC_PREFIX} and the id of an event")
     elif isinstance(command, Unsubscribe):
         client.unsubscribe(event)
-        client.outbox.reply(message_frame(type="unsubscribed", topic=command.topic))
+        _answer(client, "unsubscribed", topic=command.topic)
     elif client.grant is None or not client.grant.allows(event):
         answer_error(client, "forbidden", f"the token does not allow {command.topic}")
     elif event not in client.subscriptions and (len(client.subscriptions) >= hub.settings.live_ws_max_subscriptions):
@@ -144,17 +169,32 @@ def _on_topic(hub: Hub, client: Client, command: Subscribe | Unsubscribe) -> Non
     else:
         # Subscribe first, then take the snapshot. Nothing can be sent between the two, so no position is missed.
         topic = client.subscribe(event)
-        client.outbox.reply(_snapshot(hub, topic))
+        if command.since is not None and not hub.history.has_begun:
+            hub.asked_early[client, event] = command.since
+        _tell(client, _subscribed(hub, topic, command.since))
 
 
 def send_snapshots(hub: Hub) -> None:
     """Send a snapshot to all subscribers. Those who subscribed before anything was known got an empty one."""
-    frames = {topic.event: _snapshot(hub, topic) for topic in hub.topics}
+    topics = {topic.event: topic for topic in hub.topics}
+    answers = {event: _subscribed(hub, topic, None) for event, topic in topics.items()}
     for watcher in list(hub.watchers):
         for event in list(watcher.subscriptions):
-            watcher.in_turn(functools.partial(watcher.outbox.reply, frames[event]))
+            since_ms = hub.asked_early.get((watcher, event))
+            answer = answers[event] if since_ms is None else _subscribed(hub, topics[event], since_ms)
+            watcher.in_turn(functools.partial(_tell, watcher, answer))
+    hub.asked_early.clear()
 
 
-def _snapshot(hub: Hub, topic: Topic) -> bytes:
-    known = hub.last_positions.bodies(hub.participants.devices_of(topic.event))
-    return subscribed_frames(topic.name, topic.position_start, known)
+def _subscribed(hub: Hub, topic: Topic, since_ms: int | None) -> Subscribed:
+    devices = hub.participants.devices_of(topic.event)
+    missed = None
+    if since_ms is not None:
+        missed = Missed(hub.history.since(devices, since_ms), hub.history.covers(since_ms))
+    return subscribed(topic.name, topic.position_start, hub.last_positions.bodies(devices), missed)
+
+
+def _tell(listener: Listener, answer: Subscribed) -> None:
+    OUTBOUND.labels("subscribed").inc()
+    OUTBOUND.labels("position").inc(answer.positions)
+    listener.outbox.reply(answer.frames(listener.deflate_bits), cost=answer.size)

@@ -60,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._closing = False
         self._abort: asyncio.TimerHandle | None = None
         self._opened_at = self._heard_at = self._pinged_at = now
+        self.deflate_bits = 0
         self.grant: Grant | None = None
         self.subscriptions: dict[str, Topic] = {}
 
@@ -264,6 +265,7 @@ class Connection(asyncio.Protocol):
         if response.status_code != 101:
             return
         self._flush()
+        self.deflate_bits = self._protocol.deflate_bits
         hub.watchers.add(self)
         CONNECTIONS.set(len(hub.watchers))
         token = parse_qs(query).get("token", [""])[-1]

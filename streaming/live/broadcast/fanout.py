@@ -9,9 +9,20 @@ from datetime import UTC, datetime
 
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.logs import get_logger
-from clientmgr.live.redis_stream import Entry
-from streaming.live.broadcast.broadcast_metrics import FANOUT, FIX_AGE, LAG, MALFORMED, ORPHANS, RECORDS, TOO_LARGE
+from clientmgr.base.settings import Settings
+from clientmgr.live.redis_stream import Entry, milliseconds_of
+from streaming.live.broadcast.broadcast_metrics import (
+    FANOUT,
+    FIX_AGE,
+    LAG,
+    MALFORMED,
+    ORPHANS,
+    OUTBOUND,
+    RECORDS,
+    TOO_LARGE,
+)
 from streaming.live.broadcast.frames import position_frame
+from streaming.live.broadcast.history import History
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
 from streaming.live.broadcast.sending.frame_batch import FrameBatch
@@ -27,21 +38,25 @@ class Fanout:
 
     def __init__(
         self,
+        settings: Settings,
         instance: str,
         participants: Participants,
         topics: TopicRegistry,
+        *,
         last_positions: LastPositions,
-        largest_bytes: int,
+        history: History,
     ) -> None:
         self._participants = participants
         self._topics = topics
         self._last_positions = last_positions
+        self._history = history
         self._records = RECORDS.labels(instance)
         self._frames = FANOUT.labels(instance)
+        self._outbound = OUTBOUND.labels("position")
         self._orphans = ORPHANS.labels(instance)
         self._malformed = MALFORMED.labels(instance)
         self._too_large = TOO_LARGE.labels(instance)
-        self._largest_bytes = largest_bytes
+        self._largest_bytes = settings.live_max_record_bytes
 
     def broadcast(self, entries: Sequence[Entry]) -> None:
         """Send a batch to everybody who watches one of its devices' events."""
@@ -67,6 +82,8 @@ class Fanout:
             if not events:
                 orphans += 1
                 continue
+            added_ms = milliseconds_of(entry_id)
+            self._history.add(device_id, added_ms, body)
             watched = False
             for event in events:
                 topic = self._topics.get(event)
@@ -77,7 +94,8 @@ class Fanout:
                         batch = batches[topic] = FrameBatch(event)
                     batch.add(device_id, ts, position_frame(topic.position_start, body))
             if watched:
-                sent.append((int(entry_id.partition(b"-")[0]), ts))
+                sent.append((added_ms, ts))
+        self._last_positions.upto = entries[-1][0]
         self._records.inc(len(entries))
         if orphans:
             self._orphans.inc(orphans)
@@ -86,6 +104,20 @@ class Fanout:
         if batches:
             self._send(batches)
             self._measure(sent)
+
+    def recall(self, entries: Sequence[Entry]) -> None:
+        """Know a batch that came while nobody of us read. It is too late to send it: it shows in snapshots."""
+        now = datetime.now(UTC)
+        for entry_id, fields in entries:
+            try:
+                position = decode_record(fields, now, self._largest_bytes)
+            except InvalidInputError:
+                continue
+            body = position.body()
+            self._last_positions.put(position.device_id, position.ts, body)
+            # Of any device: the map of who is in which event may not be loaded yet.
+            self._history.add(position.device_id, milliseconds_of(entry_id), body)
+        self._last_positions.upto = entries[-1][0]
 
     def _send(self, batches: Mapping[Topic, FrameBatch]) -> None:
         several: WatchesSeveral = {}
@@ -97,6 +129,7 @@ class Fanout:
         for subscriber, of_subscriber in several.items():
             subscriber.outbox.send_several(of_subscriber)
         self._frames.inc(frames)
+        self._outbound.inc(frames)
 
     def _measure(self, sent: Sequence[tuple[int, int]]) -> None:
         now_ms = time.time() * 1000

@@ -15,6 +15,7 @@ PAGE: Final = {
     "/live": ("live.html", "text/html; charset=utf-8"),
     "/live/live.css": ("live.css", "text/css; charset=utf-8"),
     "/live/live.js": ("live.js", "text/javascript; charset=utf-8"),
+    "/live/client.js": ("client.js", "text/javascript; charset=utf-8"),
     "/live/map.js": ("map.js", "text/javascript; charset=utf-8"),
 }
 # The page loads nothing from elsewhere. Only the dashboard may show it in a frame.

@@ -9,6 +9,7 @@ from clientmgr.base.forwarded import Network
 from clientmgr.base.settings import Settings
 from clientmgr.live.tokens import Grant
 from clientmgr.operations.ended_sessions import EndedSessions
+from streaming.live.broadcast.history import History
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
 from streaming.live.broadcast.places import Places
@@ -22,6 +23,10 @@ class OpenConnection(Protocol):
     """A connection, as far as the instance that serves it knows it."""
 
     grant: Grant | None
+
+    @property
+    def deflate_bits(self) -> int:
+        """The window of compressed messages to it; 0: it takes none."""
 
     @property
     def outbox(self) -> Outbox: ...
@@ -54,6 +59,7 @@ class Hub:
     sender: Sender
     topics: TopicRegistry
     last_positions: LastPositions
+    history: History
     problem: Callable[[], str]
     """What is wrong with the instance, in a few words; empty: nothing."""
     loop: asyncio.AbstractEventLoop
@@ -68,5 +74,7 @@ class Hub:
     """Those that speak WebSocket."""
     everybody_left: asyncio.Event = field(default_factory=asyncio.Event)
     """Set whenever the last connection has ended."""
+    asked_early: dict[tuple[object, str], int] = field(default_factory=dict)
+    """Who asked for what it missed (of which event, since when) before anything was known."""
     ended: EndedSessions | None = None
     """Dashboard sessions whose tokens count no longer."""

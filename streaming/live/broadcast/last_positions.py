@@ -30,10 +30,14 @@ class LastPositions:
         record of more than `largest_bytes`, which an earlier version may have saved.
         """
         self._key = f"{stream}:last-positions"
+        self._upto_key = f"{self._key}:upto"
         self._keep_ms = keep_days * 86_400_000
         self._largest_bytes = largest_bytes + NAMES_BYTES
         self._known: dict[str, tuple[int, bytes]] = {}
         self._unsaved: set[str] = set()
+        self._saved_upto = b""
+        self.upto = b""
+        """Id of the newest entry that counts here, whatever came of it. Empty: not known yet."""
 
     def put(self, device_id: str, ts: int, body: bytes) -> None:
         known = self._known.get(device_id)
@@ -47,7 +51,8 @@ class LastPositions:
         return [known[1] for known in found if known is not None]
 
     async def load(self, client: RedisClient) -> None:
-        """Add what other instances have saved, or this one before a restart."""
+        """Add what other instances have saved, or this one before a restart, and up to which entry that goes."""
+        self.upto = self.upto or cast(bytes | None, await client.get(self._upto_key)) or b""
         saved = cast(dict[bytes, bytes], await client.hgetall(self._key))
         too_large = [device_id for device_id, body in saved.items() if len(body) > self._largest_bytes]
         for device_id in too_large:
@@ -80,11 +85,16 @@ class LastPositions:
 
     async def save(self, client: RedisClient) -> None:
         """Write what is new. What can't be written now is kept for the next call."""
-        if not self._unsaved:
-            return
-        saving, self._unsaved = self._unsaved, set()
-        try:
-            await client.hset(self._key, mapping={device_id: self._known[device_id][1] for device_id in saving})
-        except BaseException:
-            self._unsaved |= saving & self._known.keys()  # some may have been dropped in between
-            raise
+        upto = self.upto
+        if self._unsaved:
+            saving, self._unsaved = self._unsaved, set()
+            try:
+                await client.hset(self._key, mapping={device_id: self._known[device_id][1] for device_id in saving})
+            except BaseException:
+                self._unsaved |= saving & self._known.keys()  # some may have been dropped in between
+                raise
+        if upto != self._saved_upto:
+            # After the positions: who begins here later reads on from an entry that is surely in them. An instance that
+            # is behind may take it back a little, which costs the next one a little more to read.
+            await client.set(self._upto_key, upto)
+            self._saved_upto = upto

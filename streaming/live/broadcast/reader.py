@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import redis
 
@@ -18,6 +18,7 @@ from clientmgr.live.redis_stream import (
     open_redis,
 )
 from streaming.live.broadcast.last_positions import LastPositions
+from streaming.live.broadcast.namesakes import Namesakes
 from streaming.live.broadcast.stream_tail import follow
 
 log = get_logger(__name__)
@@ -31,9 +32,14 @@ REAP_AFTER_MS = 60_000
 every LIVE_BROADCAST_BATCH_BLOCK_MS, which is at most half of this.
 """
 SAVE_EVERY_S = 1.0
+TWO_OF_A_NAME = (
+    "another instance runs under the name {} too, so each of the two gets only part of the positions: give each "
+    "an INSTANCE_ID of its own, or none"
+)
 REAP_EVERY_S = 30.0
 FORGET_EVERY_S = 3600.0
-NEWEST = "$"
+LOOK_FOR_NAMESAKES_EVERY_S = 2.0
+COMPLAIN_EVERY_S = 60.0
 
 # A script, so that an instance can't come back between the check and the removal. A group without consumers is left
 # alone: somebody may be about to join it. Ours are created together with their consumer.
@@ -69,6 +75,7 @@ class StreamReader:
         instance: str,
         last_positions: LastPositions,
         broadcast: Callable[[Sequence[Entry]], None],
+        catch_up: Callable[[RedisClient], Awaitable[bytes]],
         *,
         reap_after_ms: int = REAP_AFTER_MS,
     ) -> None:
@@ -78,6 +85,8 @@ class StreamReader:
         self._consumer = instance
         self._last_positions = last_positions
         self._broadcast = broadcast
+        self._catch_up = catch_up
+        self._namesakes = Namesakes(self._stream, instance)
         self._reap_after_ms = reap_after_ms
         self._read_at = float("-inf")
         self._failures = 0
@@ -89,7 +98,7 @@ class StreamReader:
         silence_s = time.monotonic() - self._read_at
         if silence_s > self._settings.live_broadcast_batch_block_ms / 1000 + SILENT_AFTER_S:
             return f"nothing could be read from Redis for {silence_s:.0f} s" if self.reading.is_set() else "starting"
-        return ""
+        return TWO_OF_A_NAME.format(self._consumer) if self._namesakes.found else ""
 
     async def run(self) -> None:
         """Read until cancelled, then remove our group from Redis."""
@@ -130,31 +139,38 @@ class StreamReader:
         return self._settings.live_broadcast_tick_ms / 1000 if caught_up else 0.0
 
     async def _begin(self, client: RedisClient) -> None:
-        """Create our group, or go on where it is. After a restart or a long outage, skip to the newest record."""
+        """Create our group, or go on where it is. After a restart or a long outage, skip what is not live any more."""
+        is_late = time.monotonic() - self._read_at > STALE_AFTER_S
+        newest = await self._catch_up(client) if is_late else self._last_positions.upto or b"$"
         async with client.pipeline(transaction=True) as pipeline:
-            pipeline.xgroup_create(self._stream, self.group, id=NEWEST, mkstream=True)
+            pipeline.xgroup_create(self._stream, self.group, id=newest, mkstream=True)
             pipeline.xgroup_createconsumer(self._stream, self.group, self._consumer)
             created, joined = await pipeline.execute(raise_on_error=False)
         if isinstance(created, redis.ResponseError) and str(created).startswith("BUSYGROUP"):
-            if time.monotonic() - self._read_at > STALE_AFTER_S:
-                await client.xgroup_setid(self._stream, self.group, NEWEST)
+            if is_late:
+                await client.xgroup_setid(self._stream, self.group, newest)
         elif isinstance(created, Exception):
             raise created
         if isinstance(joined, Exception):
             raise joined
-        await self._last_positions.load(client)
         if not self.reading.is_set():
             self._read_at = time.monotonic()
             log.info("reading the stream", stream=self._stream, group=self.group)
             self.reading.set()
 
     async def _maintain_redis(self) -> None:
-        reap_at = 0.0
+        reap_at = look_at = complain_at = 0.0
         forget_at = time.monotonic() + FORGET_EVERY_S  # loading has just done it
         async with open_redis(self._settings) as client:
             while not being_cancelled():
                 try:
                     await self._last_positions.save(client)
+                    if time.monotonic() >= look_at:
+                        await self._namesakes.look(client)
+                        look_at = time.monotonic() + LOOK_FOR_NAMESAKES_EVERY_S
+                    if self._namesakes.found and time.monotonic() >= complain_at:
+                        log.error(TWO_OF_A_NAME.format(self._consumer))
+                        complain_at = time.monotonic() + COMPLAIN_EVERY_S
                     if time.monotonic() >= reap_at:
                         await self.reap(client)
                         reap_at = time.monotonic() + REAP_EVERY_S
@@ -177,6 +193,8 @@ class StreamReader:
         try:
             async with asyncio.timeout(2), open_redis(self._settings) as client:
                 await self._last_positions.save(client)
-                await client.xgroup_destroy(self._stream, self.group)
+                await self._namesakes.leave(client)
+                if not self._namesakes.found:
+                    await client.xgroup_destroy(self._stream, self.group)
         except (*REDIS_ERRORS, TimeoutError) as error:
             log.info("our group is left behind until another instance removes it", error=str(error))

@@ -20,10 +20,12 @@ from clientmgr.live.redis_stream import instance_id
 from clientmgr.live.tokens import token_key
 from clientmgr.operations.ended_sessions import EndedSessions
 from streaming.live.broadcast.admission import own_hosts
+from streaming.live.broadcast.catching_up import CatchingUp
 from streaming.live.broadcast.commands import send_snapshots
 from streaming.live.broadcast.connection import Connection, most_connections
 from streaming.live.broadcast.ended_sessions import close_ended
 from streaming.live.broadcast.fanout import Fanout
+from streaming.live.broadcast.history import History
 from streaming.live.broadcast.hub import Hub
 from streaming.live.broadcast.last_positions import LastPositions
 from streaming.live.broadcast.participants import Participants
@@ -73,8 +75,10 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
     last_positions = LastPositions(
         settings.redis_telemetry_stream, settings.telemetry_retention_days, largest_bytes=settings.live_max_record_bytes
     )
-    fanout = Fanout(instance, participants, topics, last_positions, settings.live_max_record_bytes)
-    reader = StreamReader(settings, instance, last_positions, fanout.broadcast)
+    history = History(settings.live_history_s, settings.live_history_bytes)
+    fanout = Fanout(settings, instance, participants, topics, last_positions=last_positions, history=history)
+    catching_up = CatchingUp(settings, database, last_positions, history, fanout.recall)
+    reader = StreamReader(settings, instance, last_positions, fanout.broadcast, catching_up.catch_up)
 
     def problem() -> str:
         without_map = "" if participants.loaded.is_set() else "the map of devices to events is not loaded yet"
@@ -88,6 +92,7 @@ async def broadcast_until_stopped(settings: Settings, stop: asyncio.Event, on_re
         sender,
         topics,
         last_positions,
+        history,
         problem,
         loop,
         Places(settings),

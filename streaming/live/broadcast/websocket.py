@@ -7,6 +7,7 @@ import codecs
 import logging
 from collections.abc import Callable
 
+from websockets.extensions.permessage_deflate import PerMessageDeflate, ServerPerMessageDeflateFactory
 from websockets.frames import CloseCode, Frame, Opcode
 from websockets.server import ServerProtocol
 
@@ -18,6 +19,8 @@ _quiet.setLevel(logging.WARNING)  # at INFO it logs every connection
 LARGEST_MESSAGE = 65_536
 """A message above LIVE_WS_MAX_FRAME_BYTES gets an error. One above this is not read: it is closed with 1009."""
 LARGEST_CONTROL = 125
+# Each message by itself: a window that outlives its message would take 300 KiB of memory a connection.
+_DEFLATE = ServerPerMessageDeflateFactory(server_no_context_takeover=True, client_no_context_takeover=True)
 _new_decoder = codecs.getincrementaldecoder("utf-8")
 
 
@@ -26,10 +29,15 @@ class WebSocket(ServerProtocol):
 
     def __init__(self, budget: Budget, clock: Callable[[], float]) -> None:
         # A ping may come when a message in fragments has nearly reached the limit: it is not part of the message.
-        super().__init__(max_size=LARGEST_MESSAGE + LARGEST_CONTROL, logger=_quiet)
+        super().__init__(max_size=LARGEST_MESSAGE + LARGEST_CONTROL, logger=_quiet, extensions=[_DEFLATE])
         self._budget = budget
         self._clock = clock
         self._decoder: codecs.IncrementalDecoder | None = None  # while a text comes in fragments
+
+    @property
+    def deflate_bits(self) -> int:
+        """The window of compressed messages to the client; 0: it takes none."""
+        return next((one.local_max_window_bits for one in self.extensions if isinstance(one, PerMessageDeflate)), 0)
 
     def recv_frame(self, frame: Frame) -> None:
         """Called with each frame, before the next one is parsed. What it raises closes the connection."""

@@ -1,27 +1,21 @@
-// The connection and everything on the page but the map: connects again by itself and subscribes to what was watched.
+// Everything on the page but the map and the connection: what is watched, its list, its numbers.
 
+import { LiveClient } from "/live/client.js";
 import { LiveMap } from "/live/map.js";
 
 const byId = (id) => document.getElementById(id);
-const FIRST_RETRY_MS = 500;
-const LONGEST_RETRY_MS = 10_000;
-const ASK_EVENTS_EVERY_MS = 10_000;
-const SILENT_MS = 70_000;
 const MOST_ROWS = 200;
-const REFUSALS = { 4401: "A token is needed", 4403: "This page may not connect" };
+const TOKEN_NEEDED = 4401;
 
-let socket = null;
-let token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
+const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 let wanted = new URLSearchParams(location.search).get("event") ?? "";
-let retryMs = FIRST_RETRY_MS;
-let heardAt = 0;
+let stopWatching = () => {};
 let frames = [];
 let lags = [];
-let askedAt = 0;
-let aheadMs = 0; // this machine's clock, of the server's
 const rows = new Map();
 const map = new LiveMap(byId("map"), select);
-const serverTime = map.clock = () => Date.now() - aheadMs;
+const live = new LiveClient(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, { token });
+const serverTime = map.clock = () => live.now();
 
 function select(id) {
   map.select(id);
@@ -33,68 +27,32 @@ function show(state, text) {
   byId("state").textContent = text;
 }
 
-function connect() {
-  show("connecting", "connecting");
-  const scheme = location.protocol === "https:" ? "wss" : "ws";
-  const fresh = socket = new WebSocket(`${scheme}://${location.host}/ws`);
-  fresh.onopen = () => {
-    heardAt = Date.now();
-    if (token) say({ type: "auth", token });
-    askForEvents();
-    if (wanted) subscribe();
-  };
-  fresh.onmessage = (event) => {
-    if (socket !== fresh) return;
-    heardAt = Date.now();
-    hear(JSON.parse(event.data));
-  };
-  fresh.onclose = (event) => { if (socket === fresh) lost(event.code, event.reason); };
-}
-
-function lost(code, reason) {
-  socket = null;
-  if (code in REFUSALS) {
-    const why = `${REFUSALS[code]}: ${reason || code}`;
-    byId("why").textContent = why;
-    byId("ask").hidden = code !== 4401;
-    show("refused", code === 4401 ? "refused" : why);
-    if (code === 4401) return;
+live.onState = (state, why, code) => {
+  if (state === "refused") {
+    const text = why[0].toUpperCase() + why.slice(1);
+    byId("why").textContent = text;
+    byId("ask").hidden = code !== TOKEN_NEEDED;
+    show(state, code === TOKEN_NEEDED ? "refused" : text);
   } else {
-    show("connecting", code === 1008 ? "too slow, connecting again" : "connecting again");
+    show(state, state === "live" ? "live" : code === 1008 ? "too slow, connecting again" : code ? "connecting again" : "connecting");
   }
-  setTimeout(connect, retryMs * (0.5 + Math.random() / 2));
-  retryMs = Math.min(LONGEST_RETRY_MS, retryMs * 2);
-}
+};
+live.onEvents = offer;
+live.onError = (_code, message) => show("refused", message);
 
-function say(message) {
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
-}
-
-function askForEvents() {
-  askedAt = Date.now();
-  say({ type: "events" });
-}
-
-function subscribe() { say({ type: "subscribe", topic: `event:${wanted}` }); }
-
-function hear(message) {
-  if (message.type === "position") {
-    if (message.topic !== `event:${wanted}`) return;
-    frames.push(performance.now());
-    lags.push(Math.round(serverTime() - message.ts));
-    put(message, true);
-  } else if (message.type === "subscribed") {
-    if (message.topic !== `event:${wanted}`) return;
-    forgetAllBut(new Set(message.snapshot.map((position) => position.deviceId)));
-    for (const position of message.snapshot) put(position, false);
-    retryMs = FIRST_RETRY_MS;
-    show("live", "live");
-  } else if (message.type === "events") {
-    aheadMs = (askedAt + Date.now()) / 2 - message.now;
-    offer(message.events);
-  } else if (message.type === "error") {
-    show("refused", message.message);
-  }
+function watch() {
+  stopWatching();
+  stopWatching = live.subscribe(`event:${wanted}`, {
+    onPosition(position) {
+      frames.push(performance.now());
+      lags.push(Math.round(serverTime() - position.ts));
+      put(position, true);
+    },
+    onSnapshot(positions) {
+      forgetAllBut(new Set(positions.map((position) => position.deviceId)));
+      for (const position of positions) put(position, false);
+    },
+  });
 }
 
 // After an outage, devices that no longer take part would stay where they were last seen.
@@ -120,7 +78,6 @@ function offer(events) {
 }
 
 function choose(event) {
-  if (wanted && wanted !== event) say({ type: "unsubscribe", topic: `event:${wanted}` });
   wanted = event;
   map.clear();
   rows.clear();
@@ -129,7 +86,7 @@ function choose(event) {
   const address = new URL(location.href);
   address.searchParams.set("event", event);
   history.replaceState(null, "", address);
-  subscribe();
+  watch();
 }
 
 function put(position, glide) {
@@ -172,14 +129,6 @@ setInterval(() => {
   for (const [id, row] of rows) row.children[4].textContent = age(serverTime() - map.devices.get(id).position.ts);
 }, 1000);
 
-// A connection that went away without a word, as on a train: the browser would wait for minutes.
-setInterval(() => {
-  if (socket?.readyState === WebSocket.OPEN) {
-    askForEvents();
-    if (Date.now() - heardAt > SILENT_MS) { const stale = socket; lost(1006, "silent"); stale.close(); }
-  }
-}, ASK_EVENTS_EVERY_MS);
-
 byId("event").addEventListener("change", (event) => choose(event.target.value));
 byId("closer").addEventListener("click", () => map.zoomBy(1));
 byId("farther").addEventListener("click", () => map.zoomBy(-1));
@@ -197,10 +146,9 @@ window.addEventListener("resize", uncover);
 
 byId("ask").addEventListener("submit", (event) => {
   event.preventDefault();
-  token = byId("token").value.trim();
+  live.token = byId("token").value.trim();
   byId("ask").hidden = true;
-  retryMs = FIRST_RETRY_MS;
-  connect();
+  live.connect();
 });
 
-connect();
+if (wanted) watch();

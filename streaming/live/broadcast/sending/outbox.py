@@ -108,11 +108,11 @@ class Outbox:
         self._set_apart()
         self._transport.write(data)
 
-    def reply(self, frame: bytes) -> None:
-        """Send an answer, whole and in order."""
+    def reply(self, frame: bytes, *, cost: int = 0) -> None:
+        """Send an answer, whole and in order. `cost` is its size before it was compressed."""
         if self._closed:
             return
-        self.replied_bytes += len(frame)
+        self.replied_bytes += max(cost, len(frame))
         self.write(frame)
         self.check()
 
