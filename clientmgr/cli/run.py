@@ -21,7 +21,6 @@ from clientmgr.contracts.daemon_entry import DaemonEntry, Option
 from clientmgr.operations.heartbeats import beating
 
 
-
 @dataclass(frozen=True)
 class Chosen:
     """A daemon that the command line names, with the options that were given."""

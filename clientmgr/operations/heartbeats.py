@@ -120,7 +120,6 @@ class _Heart:
                 self._connection.close()
             self._connection = None
 
-
     def _dealt_with(self) -> list[float]:
         return [_messages_dealt_with(subscriptions) for subscriptions in self._reads.values()]
 
