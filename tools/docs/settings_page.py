@@ -1,20 +1,13 @@
-"""docs/settings.md: every setting, by the sections of clientmgr/base/settings.py."""
-
-import inspect
-import re
-from typing import Final
+"""docs/settings.md: every setting, by the sections of clientmgr/base/settings."""
 
 from clientmgr.base.hiding import display_value
-from clientmgr.base.settings import Settings
+from clientmgr.base.settings import SECTIONS, Settings
 from tools.docs.markdown import code, table
-
-# A comment after an empty line, with a setting right below: the beginning of a section.
-_SECTION: Final = re.compile(r"\n\n    # (?P<title>[^\n]+)\n    (?P<first>\w+): ")
 
 INTRODUCTION = """\
 # Settings
 
-<!-- Written by `python -m tools.docs` from clientmgr/base/settings.py: change the text there. -->
+<!-- Written by `python -m tools.docs` from clientmgr/base/settings/: change the text there. -->
 
 Each setting is an environment variable; `.env` in the working directory is read too, and the environment wins over it.
 A wrong value stops a program at its start, by name, with what was expected. `clientmgr config` shows the values in
@@ -33,13 +26,7 @@ def render() -> str:
 
 def sections() -> dict[str, list[str]]:
     """The settings' names by section, in the order they are declared."""
-    titles = {match["first"]: match["title"] for match in _SECTION.finditer(inspect.getsource(Settings))}
-    found: dict[str, list[str]] = {}
-    title = ""
-    for name in Settings.model_fields:
-        title = titles.get(name, title)
-        found.setdefault(title, []).append(name)
-    return found
+    return {section.__doc__ or "": list(section.__annotations__) for section in SECTIONS}
 
 
 def default(name: str) -> str:
