@@ -3,6 +3,7 @@
 import asyncio
 import json
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -17,6 +18,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, show_record
 
 if TYPE_CHECKING:
+    from clientmgr.contracts.sending import SendingMessage
     from clientmgr.sending.explanation import DeviceExplanation, Explanation
 
 app = typer.Typer(help="The device mapper: explain what a message becomes.", no_args_is_help=True)
@@ -34,8 +36,13 @@ def explain(
     customer: Annotated[str, typer.Option("--customer", "-c", help="The customer's id.", show_default=False)],
     contact: Annotated[int, typer.Option(help="One of the message's recipients.", min=1, show_default=False)],
     message: Annotated[
-        str, typer.Option(help="A file with a message of the mapper's topic; - is standard input.", show_default=False)
-    ],
+        str,
+        typer.Option(
+            help="A file with a message of the mapper's topic; - is standard input. Without one: a sample push message "
+            "to the application of the contact's device.",
+            show_default=False,
+        ),
+    ] = "",
     sending_type: Annotated[Literal["batch", "tx"], typer.Option("--type", "-t", help="As which traffic.")] = "batch",
     *,
     delivery_group: Annotated[str, typer.Option("--dg", help="Of which delivery group.")] = "dg00",
@@ -49,9 +56,10 @@ def explain(
 
     topics = DeviceMapperTopics(sending_type, delivery_group)
     customer_id = parse_customer_id(customer, field="--customer")
-    body = sys.stdin.buffer.read() if message == STANDARD_INPUT else Path(message).read_bytes()
+    body = sys.stdin.buffer.read() if message == STANDARD_INPUT else Path(message).read_bytes() if message else None
     database, settings = open_database()
-    explanation = asyncio.run(_explain(database, settings, customer_id, contact, body))
+    explained = _decoded(customer_id, body) if body is not None else _sample(database, customer_id, contact)
+    explanation = asyncio.run(_explain(database, settings, customer_id, contact, explained))
     if reveal:
         _audit_reveal(database, settings, customer_id, contact, len(explanation.devices))
     devices = [_as_object(one, topics.outputs, reveal=reveal) for one in explanation.devices]
@@ -96,15 +104,31 @@ def send_samples(
     )
 
 
-async def _explain(
-    database: Database, settings: Settings, customer_id: CustomerId, contact_id: int, body: bytes
-) -> "Explanation":
+def _decoded(customer_id: CustomerId, body: bytes) -> "SendingMessage":
     from clientmgr.contracts.sending import decode_message
-    from clientmgr.sending.explanation import explain as explain_message
 
     named, message = decode_message(body)
     if named != customer_id:
         raise InvalidInputError("--customer", f"the message's customer {named}", customer_id)
+    return message
+
+
+def _sample(database: Database, customer_id: CustomerId, contact_id: int) -> "SendingMessage":
+    from clientmgr.devices.lookup import DeviceLookup
+    from clientmgr.sending.samples import sample_for
+
+    with database.connect(Role.READER, autocommit=True) as connection:
+        devices = DeviceLookup(connection, customer_id).by_contact(contact_id, limit=1)
+    if not devices:
+        raise InvalidInputError("--contact", "one that has a device, or a --message to explain", contact_id)
+    return sample_for(customer_id, devices[0].application_code, contact_id, now_ms=time.time_ns() // 1_000_000)
+
+
+async def _explain(
+    database: Database, settings: Settings, customer_id: CustomerId, contact_id: int, message: "SendingMessage"
+) -> "Explanation":
+    from clientmgr.sending.explanation import explain as explain_message
+
     async with await database.connect_async(Role.READER) as connection:
         return await explain_message(settings, connection, customer_id, message, contact_id)
 

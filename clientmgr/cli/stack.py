@@ -1,5 +1,6 @@
 """`clientmgr up` and `clientmgr demo`: the whole system in the foreground."""
 
+import shlex
 import sys
 from collections.abc import Sequence
 
@@ -50,7 +51,9 @@ def demo() -> None:
         def on_ready(ready: Settings) -> None:
             contact_id = some_contact(ready, stop)
             examples = [f"devices find --customer {BUSY} --contact {contact_id}"] if contact_id else []
-            examples += ["tail sending-batch-push-fcm-dg00", "tail data-platform.not-sent", "flippers list"]
+            if contact_id:
+                examples.append(f"device-mapper explain --customer {BUSY} --contact {contact_id}")
+            examples += ["failures list --count", "tail sending-batch-push-fcm-dg00", "flippers list"]
             _show_panel(title, ready, examples)
             nightly_jobs.begin(ready)
 
@@ -81,6 +84,9 @@ def _show_panel(title: str, settings: Settings, examples: Sequence[str] = ()) ->
 
 def _where_to_look(settings: Settings, examples: Sequence[str]) -> str:
     ui = ui_url(settings)
+    # Other terminals do not know of a folder that only this one was told of.
+    elsewhere = "data_dir" in settings.model_fields_set
+    command = f"{f'DATA_DIR={shlex.quote(str(settings.data_dir.resolve()))} ' if elsewhere else ''}.venv/bin/clientmgr"
     return "\n".join(
         [
             f"Dashboard        http://{settings.dashboard_host}:{settings.dashboard_port}",
@@ -93,12 +99,17 @@ def _where_to_look(settings: Settings, examples: Sequence[str]) -> str:
             f"Data, logs       {settings.data_dir.resolve()}",
             "",
             "In another terminal, in this folder:",
-            "  .venv/bin/clientmgr tenants list",
-            "  .venv/bin/clientmgr tenants activate 42",
-            "  .venv/bin/clientmgr topics",
-            f"  .venv/bin/clientmgr tail {topics.WRITER}",
-            *(f"  .venv/bin/clientmgr {example}" for example in examples),
-            "  .venv/bin/clientmgr audit verify",
+            *(
+                f"  {command} {example}"
+                for example in (
+                    "tenants list",
+                    "tenants activate 42",
+                    "topics",
+                    f"tail {topics.WRITER}",
+                    *examples,
+                    "audit verify",
+                )
+            ),
             "",
             "Ctrl-C stops everything.",
         ]

@@ -3,13 +3,14 @@
 import random
 import uuid
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.contracts.sending import Content, Recipient
+from clientmgr.contracts.sending import Content, Options, Recipient, SendingMessage
 
+Channel = Literal["push", "webpush", "inbox", "em"]
 LIFETIME_MS: Final = 3_600_000
 SAMPLE_TOPIC: Final = "com.example.app"
 NOBODY: Final = 1
@@ -30,9 +31,22 @@ _FILTERS: Final[tuple[Any, ...]] = (
 )
 
 
-def sample_recipient(contact_id: int) -> Recipient:
-    """A contact with something to read in every language there is a sample for."""
-    return Recipient(contact_id, {language: Content(title, body) for language, (title, body) in _TEXTS.items()})
+def sample_for(
+    customer_id: CustomerId, application_code: str, contact_id: int, *, now_ms: int, channel: Channel = "push"
+) -> SendingMessage:
+    """A message to one contact, with something to read in every language there is a sample for."""
+    contents = {language: Content(title, body) for language, (title, body) in _TEXTS.items()}
+    return SendingMessage(
+        message_id=str(uuid.uuid4()),
+        customer_id=customer_id,
+        application_code=application_code,
+        campaign_id="sample",
+        channel=channel,
+        recipients=[Recipient(contact_id, contents)],
+        expires_at=now_ms + LIFETIME_MS,
+        default_language="en",
+        options=Options(apple_topic=SAMPLE_TOPIC),
+    )
 
 
 def sample_message(

@@ -1,7 +1,6 @@
 """What the device mapper would do with a sample message for a contact: by the daemon's own code, sending nothing."""
 
 import time
-import uuid
 from typing import Any, Literal
 
 import botocore.exceptions
@@ -12,16 +11,13 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TransientError
 from clientmgr.base.masking import masked
 from clientmgr.contracts.decoding import InvalidMessageError
-from clientmgr.contracts.sending import Options, SendingMessage
 from clientmgr.contracts.topics import DeviceMapperTopics
 from clientmgr.sending.explanation import DeviceExplanation, explain
 from clientmgr.sending.mapping import OutMessage
-from clientmgr.sending.samples import LIFETIME_MS, SAMPLE_TOPIC, sample_recipient
+from clientmgr.sending.samples import Channel, sample_for
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Text, api_get
-
-Channel = Literal["push", "webpush", "inbox", "em"]
 
 
 class MappingRequest(Struct, frozen=True, rename="camel"):
@@ -60,16 +56,12 @@ class MappingExplanation(Struct, frozen=True, rename="camel"):
 
 
 async def explain_mapping(context: Context, _visitor: Visitor, request: MappingRequest) -> MappingExplanation:
-    message = SendingMessage(
-        message_id=str(uuid.uuid4()),
-        customer_id=request.customer_id,
-        application_code=request.application_code,
-        campaign_id="dashboard",
+    message = sample_for(
+        CustomerId(request.customer_id),
+        request.application_code,
+        request.contact_id,
+        now_ms=time.time_ns() // 1_000_000,
         channel=request.channel,
-        recipients=[sample_recipient(request.contact_id)],
-        expires_at=time.time_ns() // 1_000_000 + LIFETIME_MS,
-        default_language="en",
-        options=Options(apple_topic=SAMPLE_TOPIC),
     )
     try:
         async with context.reading() as connection:

@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from clientmgr.base.errors import ClientManagerError
+from clientmgr.sending.samples import Channel
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.operations import devices, mapping
@@ -27,7 +28,7 @@ from clientmgr_dashboard.operations.devices import (
     show_device,
 )
 from clientmgr_dashboard.operations.interface import CustomerNumber, Page, Text
-from clientmgr_dashboard.operations.mapping import Channel, MappingRequest, explain_mapping
+from clientmgr_dashboard.operations.mapping import MappingRequest, explain_mapping
 from clientmgr_dashboard.web.forms import from_form, from_query
 from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see_other
 from clientmgr_dashboard.web.page import DashboardPage

@@ -65,6 +65,14 @@ def test_it_tells_device_by_device_what_happens_and_why(rig: Rig, cli: Cli, tmp_
     assert by_client["good"]["request"]["payload"]["aps"]["alert"]["title"] == "你好"
 
 
+def test_without_a_message_it_explains_a_sample_to_the_contacts_application(rig: Rig, cli: Cli) -> None:
+    add_devices(rig)
+    told = cli.ok("device-mapper", "explain", "--customer", "7", "--contact", "42", "--json").json
+    assert {one["clientId"]: one["verdict"] for one in told["devices"]}["good"] == "SENT"
+    nobody = cli("device-mapper", "explain", "--customer", "7", "--contact", "43")
+    assert (nobody.code, "--contact: expected one that has a device" in nobody.err) == (2, True)
+
+
 async def test_what_it_tells_is_what_the_daemon_does(rig: Rig, cli: Cli, tmp_path: Path) -> None:
     add_devices(rig)
     told = await asyncio.to_thread(explained, cli, written(tmp_path, filter=FILTER), "--reveal", "--type", "tx")
@@ -132,7 +140,7 @@ def test_a_wrong_message_is_an_error_that_names_the_field(cli: Cli, tmp_path: Pa
     file = written(tmp_path, filter={"field": "shoeSize", "op": "="})
     result = cli("device-mapper", "explain", "--customer", "7", "--contact", "42", "--message", file)
     assert (result.code, "filter.field" in result.err) == (1, True)
-    assert cli("device-mapper", "explain", "-c", "7", "--contact", "42", "--message", "/no/such/file").code == 1
+    assert cli("device-mapper", "explain", "-c", "7", "--contact", "42", "--message", "/no/such/file").code == 2
 
 
 def test_explain_shows_the_topic_that_was_filled_in_or_why_the_message_is_refused(
