@@ -6,6 +6,7 @@ nothing; each partition is compared with the tables.
 
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 
 import dagster as dg
 import pytest
@@ -26,6 +27,7 @@ from tests.streaming.rig import read_topic
 EVERYBODY = (ORDINARY, HUGE, EMPTY)
 DEVICES = {ORDINARY: 40, HUGE: 200, EMPTY: 0}
 ITEMS = {ORDINARY: 3, HUGE: 7, EMPTY: 0}
+ROWS_IN_FILES = {ORDINARY: 4, HUGE: 9, EMPTY: 0}
 DELETED_CONTACTS = {ORDINARY: range(1001, 1004), HUGE: range(1001, 1011), EMPTY: range(0)}
 Numbers = Mapping[str, object]
 
@@ -40,6 +42,17 @@ def three_tenants(bigquery: BigQueryStandIn, tenants: Tenants, instance: dg.Dags
         if contacts:
             add(bigquery, customer, contacts[0], contacts[-1])
     return tenants
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder for each customer, but for the one that has no file."""
+    monkeypatch.setenv("DEVICE_IMPORT_FOLDER", f"file://{tmp_path}/{{customer}}")
+    for customer, count in ROWS_IN_FILES.items():
+        if count:
+            (tmp_path / str(customer)).mkdir()
+            rows = "".join(f"A,from-file-{number}\n" for number in range(count))
+            (tmp_path / str(customer) / "devices.csv").write_text(f"applicationCode,clientId\n{rows}")
 
 
 @pytest.fixture
@@ -60,6 +73,7 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     instance: dg.DagsterInstance,
     dynamodb_stand_in: DynamoDbStandIn,
     legacy_table: str,
+    files: None,
 ) -> None:
     definitions = build_definitions()
     graph = definitions.get_repository_def().asset_graph
@@ -156,6 +170,12 @@ def test_a_partition_carries_its_own_numbers_and_no_others(
     }
     stages = by_customer("SELECT customer_id, stage FROM clientmgr.legacy_migrations")
     expected["migration_stage"] = {customer: {"stage": stages[customer][0]} for customer in EVERYBODY}
+
+    compute("device_files")
+    expected["device_files"] = {
+        customer: {"files": int(count > 0), "imported": count, "rejected": 0, "unchanged": 0}
+        for customer, count in ROWS_IN_FILES.items()
+    }
 
     assert seen == expected
     assert len({numbers[0] for numbers in metrics.values()}) == 3
