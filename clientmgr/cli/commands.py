@@ -36,7 +36,7 @@ COMMANDS: Final = {
     "publish": Entry("messages", "Publish a message, or one for each line of a file."),
     "tail": Entry("messages", "Print the messages of a topic as they come."),
     "topics": Entry("topics", "Topics, their subscriptions and how far behind these are; resize, trim, seek."),
-    "failures": Entry("failures", "Messages that could not be handled: list, show, replay, edit, drop."),
+    "failures": Entry("failures", "Messages that failed, wherever they lie: list, show, edit, replay, drop."),
     "erasure": Entry("erasure", "Erasure: sweep what is deleted out of every place, and see when."),
     "pubsub-gateway": Entry("services", "Speak Google's Pub/Sub protocol on the PostgreSQL log: for any client of it."),
     "bridge": Entry("services", "Copy Pub/Sub subscriptions into topics of the PostgreSQL log, each message once."),

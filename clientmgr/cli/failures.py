@@ -41,10 +41,7 @@ from clientmgr.operations.failures.outcomes import Outcome, outcomes
 MOST_GROUPS = 1000
 FIELDS_OF_A_PLACE = {"topic_id", "number"}
 
-app = typer.Typer(
-    help="Messages that failed (dead letters, error topics, held ones): list, show, edit, replay, drop.",
-    no_args_is_help=True,
-)
+app = typer.Typer(help="Messages that failed, wherever they lie: list, show, edit, replay, drop.", no_args_is_help=True)
 
 AllOption = Annotated[bool, typer.Option("--all", help="Really all; needed where no filter is given.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", "-n", help="Only tell what would be done.")]
