@@ -8,7 +8,7 @@ import typer
 from clientmgr.base.data_folder import with_audit_key
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.settings import load_settings
-from clientmgr.cli.output import JsonOption, console, print_json
+from clientmgr.cli.output import JsonOption, console, print_json, unreadable
 from clientmgr.erasure.report import check
 
 
@@ -25,7 +25,7 @@ def check_proof(
     try:
         text = file.read_bytes().decode()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError("FILE", "a text file that can be read", f"{file}: {error}") from None
+        raise unreadable("FILE", file, error) from None
     try:
         report = check(text, settings)
     except InvalidInputError as error:

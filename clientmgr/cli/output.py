@@ -175,3 +175,9 @@ def _to_json(value: Any) -> Any:
     if isinstance(value, bytes):
         return value.hex()
     return str(value)
+
+
+def unreadable(field: str, file: Path, error: OSError | UnicodeDecodeError) -> InvalidInputError:
+    """What to raise for a file that can't be read as text: the whole path, and why."""
+    why = error.strerror or "" if isinstance(error, OSError) else str(error)
+    return InvalidInputError(field, f"a text file that can be read ({why})", file)

@@ -20,6 +20,7 @@ from clientmgr.cli.output import (
     progress_bar,
     show_record,
     show_rows,
+    unreadable,
 )
 from clientmgr.cli.proof_output import (
     ForceOption,
@@ -213,13 +214,9 @@ def _lines(file: Path) -> list[str]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidInputError("--file", f"a text file that can be read ({_why(error)})", file) from None
+        raise unreadable("--file", file, error) from None
     # Not splitlines(), for which a dozen other characters end a line.
     return [line for line in text.split("\n") if line.strip()]
-
-
-def _why(error: OSError | UnicodeDecodeError) -> str:
-    return error.strerror or "" if isinstance(error, OSError) else str(error)
 
 
 def _report(results: list[TenantResult], *, as_json: bool) -> None:
