@@ -16,7 +16,7 @@ from clientmgr.base.logins import LOGINS, url_of
 from clientmgr.base.private_files import kept_secret, write_private
 from clientmgr.local.children.confinement import Confinement, landlock_version
 from clientmgr.local.children.guarded import GuardedProcess, RunAs
-from clientmgr.local.embedded.postgres_logins import OWNER, keep_to_tables, make_logins, take_over
+from clientmgr.local.embedded.postgres_logins import OWNER, make_logins, take_over
 from clientmgr.local.embedded.server import LOOPBACK, EmbeddedServer, failure_reason, package_folder, server_environment
 
 NOBODY = 65534
@@ -78,15 +78,12 @@ class EmbeddedPostgres(EmbeddedServer):
         try:
             with psycopg.connect(self.superuser_url(), autocommit=True) as connection:
                 make_logins(connection, {login: self._password_of(login) for login in (OWNER, *LOGINS)})
-                with psycopg.connect(self.superuser_url("template1"), autocommit=True) as template:
-                    keep_to_tables(template)
                 if not connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", (DATABASE,)).fetchone():
                     connection.execute(f'CREATE DATABASE "{DATABASE}" OWNER {OWNER}')
                 # Without details: they quote the row that was refused, and the log is kept for long. Not for the whole
                 # server: why it can't start is in the details.
                 connection.execute(f'ALTER DATABASE "{DATABASE}" SET log_error_verbosity = terse')
             with psycopg.connect(self.superuser_url(DATABASE), autocommit=True) as connection:
-                keep_to_tables(connection)
                 take_over(connection)
         except psycopg.Error as error:
             self.stop()

@@ -63,10 +63,6 @@ END
 $$
 """
 
-_KEEP_TO_TABLES: Final = """
-REVOKE EXECUTE ON FUNCTION lo_creat(integer), lo_create(oid), lo_from_bytea(oid, bytea) FROM PUBLIC
-"""
-
 
 def make_logins(connection: Connection[Any], passwords: Mapping[str, str]) -> None:
     """Make them, with these passwords and no rights besides. The owner may act as any of the roles."""
@@ -78,11 +74,6 @@ def make_logins(connection: Connection[Any], passwords: Mapping[str, str]) -> No
         connection.execute(sql.SQL("ALTER ROLE {} CREATEDB INHERIT").format(sql.Identifier(OWNER)))
         roles = sql.SQL(", ").join(map(sql.Identifier, LOGINS))
         connection.execute(sql.SQL("GRANT {} TO {} WITH INHERIT TRUE").format(roles, sql.Identifier(OWNER)))
-
-
-def keep_to_tables(connection: Connection[Any]) -> None:
-    """Large objects have no table whose rights would keep a reader from writing. Nothing of ours uses any."""
-    connection.execute(_KEEP_TO_TABLES.encode())
 
 
 def take_over(connection: Connection[Any]) -> None:
