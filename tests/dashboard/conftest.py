@@ -23,8 +23,9 @@ def _furnished(_databases: Databases, _template: str, tmp_path_factory: pytest.T
     return name
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def house(_databases: Databases, _furnished: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    """A file's own: what one file does in it, another need not know."""
     with _databases.throwaway(_furnished) as database:
         yield _house_on(database, tmp_path_factory.mktemp("house"))
 
@@ -50,14 +51,14 @@ def _house_on(database: Database, folder: Path) -> House:
     return House(settings, Database.from_settings(settings))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def address(house: House) -> Iterator[str]:
     """The dashboard for whoever is at this machine."""
     with serving(house.settings) as address:
         yield address
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def guarded_address(house: House, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The dashboard with sign-in."""
     users: Path = write_users(tmp_path_factory.mktemp("users"))
