@@ -9,6 +9,7 @@ import bench.broadcast
 import bench.dashboard
 import bench.device_mapper
 import bench.event_log
+import bench.gateway
 import bench.imports
 import bench.tenants
 import bench.writer
@@ -130,3 +131,12 @@ def test_the_import_benchmark_runs_and_every_form_leaves_what_copy_leaves(tmp_pa
         "ours, Parquet",
         bench.imports.LIMIT,
     ]
+
+
+@pytest.mark.server
+@pytest.mark.bench
+def test_the_gateways_benchmark_runs_and_every_message_comes_once_in_its_order(tmp_path: Path) -> None:
+    with bench_postgres(Options(quick=True, rounds=1, folder=tmp_path)) as server:
+        tables = bench.gateway.compare(server, 300, 8, 1)
+    assert [table.title.split()[0] for table in tables] == ["Publishing", "Reading"]
+    assert [line.variant for line in tables[0].lines] == ["gateway", "log alone"]

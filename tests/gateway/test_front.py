@@ -10,6 +10,7 @@ import pytest
 
 from clientmgr.base.database import Database
 from clientmgr.base.settings import load_settings
+from clientmgr.broker.gateway import front
 from clientmgr.broker.gateway.server import Gateway
 from tests.gateway.conftest import Clients
 from tests.gateway.process import GatewayProcess
@@ -99,9 +100,12 @@ async def test_an_address_has_so_many_connections_and_the_gateway_so_many_in_all
 
 
 @pytest.mark.anyio
-async def test_connections_that_say_nothing_give_way_to_others(small: Gateway) -> None:
+async def test_connections_that_say_nothing_give_way_to_others(small: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(front, "FIRST_BYTES_S", 60)  # or they would be closed for that
     silent = [await asyncio.to_thread(Line, small.port, "127.0.0.1", speaks=False) for _ in range(5)]
-    assert await health(small.port) == 200
-    assert not await asyncio.to_thread(silent[0].is_served)
-    for line in silent:
-        line.close()
+    try:
+        assert await health(small.port) == 200
+        assert not await asyncio.to_thread(silent[0].is_served)
+    finally:
+        for line in silent:
+            line.close()

@@ -3,16 +3,18 @@
 import asyncio
 import functools
 import queue
+import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import Any
 
 import grpc
 import pytest
 from google.pubsub_v1 import types
 
-from clientmgr.base.database import Database
+from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import load_settings
-from clientmgr.broker.gateway import answers
+from clientmgr.broker.gateway import answers, delivery
 from clientmgr.broker.gateway.answers import Answers
 from clientmgr.broker.gateway.rpc import MAX_STREAM_REQUEST_BYTES
 from clientmgr.broker.gateway.server import Gateway
@@ -103,9 +105,49 @@ def _stall_and_pull(connect: Callable[[], Clients], address: str) -> None:
         assert any(call.done() and call.code() is grpc.StatusCode.UNAVAILABLE for call in stalled)
 
 
-def _stream(channel: grpc.Channel, subscription: str) -> Any:
-    """Opened, and never read. The deadline is long: what comes to others was released."""
-    start = types.StreamingPullRequest.pb()(subscription=subscription, stream_ack_deadline_seconds=600)
+@pytest.mark.anyio
+async def test_what_a_slow_client_has_not_read_yet_keeps_its_lease(
+    database: Database, clients_of: Callable[[str], Clients], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery, "RENEWALS_A_LEASE", 25)
+    async with Gateway(load_settings(database_url=database.url, pubsub_gateway_port=0), database) as gateway:
+        connect = functools.partial(clients_of, gateway.address)
+        await asyncio.to_thread(_read_nothing_then_all, connect, gateway.address, database)
+
+
+def _read_nothing_then_all(connect: Callable[[], Clients], address: str, database: Database) -> None:
+    clients = connect()
+    topic = clients.topic()
+    subscription = clients.subscription(topic, ack_deadline_seconds=10)
+    published = [clients.publish(topic, MESSAGE * 2)[0] for _ in range(4)]
+    with (
+        database.connect(Role.WRITER, autocommit=True) as connection,
+        grpc.insecure_channel(address, options=SMALL_WINDOWS) as channel,
+    ):
+        stream = _stream(channel, subscription, deadline_s=10)
+        # The last one that was claimed lies with the gateway, as long as there is another to claim. If it had been
+        # sent, its lease would have begun anew once.
+        renewed: dict[tuple[int, datetime], None] = {}
+        give_up_at = time.monotonic() + 30
+        while len([True for offset, _ in renewed if offset == list(renewed)[-1][0]]) < 4:
+            assert time.monotonic() < give_up_at, renewed
+            row = connection.execute(
+                "SELECT c_offset, lease_until FROM clientmgr.gateway_deliveries ORDER BY c_offset DESC LIMIT 1"
+            ).fetchone()
+            renewed.update({row: None} if row else {})
+            time.sleep(0.05)
+        assert list(renewed)[-1][0] < int(published[-1])
+        received: list[str] = []
+        while len(received) < len(published):
+            response = types.StreamingPullResponse.deserialize(next(stream))
+            received += [one.message.message_id for one in response.received_messages]
+        assert received == published
+        stream.cancel()
+
+
+def _stream(channel: grpc.Channel, subscription: str, *, deadline_s: int = 600) -> Any:
+    """Opened, and not read. While the deadline is long, what comes to others was released."""
+    start = types.StreamingPullRequest.pb()(subscription=subscription, stream_ack_deadline_seconds=deadline_s)
     requests: queue.Queue[bytes] = queue.Queue()
     requests.put(start.SerializeToString())
     call = channel.stream_stream("/google.pubsub.v1.Subscriber/StreamingPull")

@@ -32,11 +32,22 @@ class Answer:
         self.client = client
         self.peer = peer
         self.size = size
-        self.since = time.monotonic()
+        self._since = time.monotonic()
+        self._when_left: list[Callable[[], object]] = []
+
+    @property
+    def is_overdue(self) -> bool:
+        """Its client has let it lie for so long that others may have its room."""
+        return time.monotonic() - self._since > UNREAD_S
+
+    def when_left(self, tell: Callable[[], object]) -> None:
+        self._when_left.append(tell)
 
     def leave(self) -> None:
         """It was sent, or its client is gone. Safe to call again."""
         self._answers.remove(self)
+        while self._when_left:
+            self._when_left.pop()()
 
     def leave_with(self, context: Any) -> None:
         """At the end of the call."""
@@ -92,8 +103,7 @@ class Answers:
     def _end_those_who_do_not_read(self, client: str) -> None:
         """All of them if all is full, else those of this client."""
         all_is_full = self._held.in_all >= self._held.most
-        long_ago = time.monotonic() - UNREAD_S
-        unread = {a.peer: a for a in self._under_way if a.since < long_ago and (all_is_full or a.client == client)}
+        unread = {a.peer: a for a in self._under_way if a.is_overdue and (all_is_full or a.client == client)}
         for peer, answer in unread.items():
             if self._end(peer):
                 log.warning("a client did not read: its connection is ended", client=answer.client, bytes=answer.size)

@@ -26,6 +26,7 @@ MAX_RESPONSE_BYTES = 4_000_000
 MAX_RESPONSE_MESSAGES = 1000
 # The part of a lease that may pass before its message is with the client.
 LATE = 0.1
+RENEWALS_A_LEASE = 3
 
 
 class Delivery:
@@ -93,7 +94,7 @@ class Delivery:
     async def _claim_in_turn(
         self, call: Call, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
     ) -> tuple[list[LeasedMessage], Answer] | None:
-        client = call.caller.client
+        client, since = call.caller.client, time.monotonic()
         async with self.answers.claiming:
             if not self.answers.has_room(client):
                 return None
@@ -101,7 +102,27 @@ class Delivery:
             if not messages:
                 return None
             # Counted within the turn, so that the next one sees it.
-            return messages, self.answers.add(client, call.peer, sum(len(m.data) for m in messages))
+            answer = self.answers.add(client, call.peer, sum(len(m.data) for m in messages))
+            sent = [message.ack_id for message in messages]
+            renewing = self._renew(subscription.name, sent, lease_time or subscription.ack_deadline, answer, since)
+            answer.when_left(asyncio.create_task(renewing).cancel)
+            return messages, answer
+
+    async def _renew(
+        self, subscription: str, sent: Sequence[AckId], lease_time: timedelta, answer: Answer, since: float
+    ) -> None:
+        """Keep leases while their messages are on the way: a client can't ask for more time for what it has not got.
+
+        Otherwise what a slow client has not read yet would be claimed for it again, and wait behind itself.
+        """
+        seconds = lease_time.total_seconds()
+        deadlines = [Deadline(ack_id, round(seconds)) for ack_id in sent]
+        while not answer.is_overdue:
+            await asyncio.sleep(since + seconds / RENEWALS_A_LEASE - time.monotonic())
+            # Counts from when they were last held: a machine that wakes us too late has not let them go.
+            renewed_at = time.monotonic()
+            await self._unless_gone(subscription, self._leases.modify(subscription, deadlines, received_at=since))
+            since = renewed_at
 
     async def _claim(
         self, subscription: SubscriptionRow, wanted: int, max_bytes: int, lease_time: timedelta | None
