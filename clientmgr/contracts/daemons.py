@@ -185,6 +185,8 @@ ALL: tuple[DaemonEntry, ...] = (
             "PUBSUB_GATEWAY_TLS_BY_PROXY",
             "PUBSUB_GATEWAY_MAX_BYTES",
             "PUBSUB_GATEWAY_MAX_CLIENT_BYTES",
+            "PUBSUB_GATEWAY_MAX_CONNECTIONS",
+            "PUBSUB_GATEWAY_MAX_CONNECTIONS_PER_ADDRESS",
             "PUBSUB_GATEWAY_MAX_TOPICS",
             "PUBSUB_GATEWAY_MAX_SUBSCRIPTIONS",
             "PUBSUB_PROJECT",
@@ -201,7 +203,12 @@ ALL: tuple[DaemonEntry, ...] = (
             "AUDIT_ANCHORS",
             "AUDIT_ANCHOR_MINUTES",
         ),
-        metrics=(*_PUBLISHING, *_SUBSCRIPTIONS, "clientmgr.operations.system_metrics"),
+        metrics=(
+            *_PUBLISHING,
+            *_SUBSCRIPTIONS,
+            "clientmgr.broker.gateway.front",
+            "clientmgr.operations.system_metrics",
+        ),
         listens=Listening("PUBSUB_GATEWAY_HOST", "PUBSUB_GATEWAY_PORT", "grpc"),
         deployment=Deployment(
             2,

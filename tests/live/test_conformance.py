@@ -259,14 +259,28 @@ async def test_9_and_10_a_message_has_a_largest_size_however_it_comes(served: Se
     await check(served, cases)
 
 
-async def test_12_and_13_compression_is_not_agreed_to(served: Served) -> None:
+HELLO = b"\xf2\x48\xcd\xc9\xc9\x07\x00"
+"""As RFC 7692 compresses it (7.2.3.1)."""
+
+
+@pytest.mark.parametrize(
+    ("offer", "agreed", "answer"),
+    [
+        ("permessage-bzip2", b"", BROKEN),
+        ("permessage-deflate; server_max_window_bits=7", b"", BROKEN),
+        ("permessage-deflate; client_max_window_bits", b"permessage-deflate", ANSWER),
+    ],
+)
+async def test_12_and_13_compression_is_agreed_to_where_it_is_offered_rightly(
+    served: Served, offer: str, agreed: bytes, answer: object
+) -> None:
     client = await RawClient.connect(served.port)
-    offer = "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits, permessage-bzip2"
-    head = await client.open(request("/ws", "localhost", offer))
+    head = await client.open(request("/ws", "localhost", f"Sec-WebSocket-Extensions: {offer}"))
     assert head.startswith(b"HTTP/1.1 101")
-    assert b"extensions" not in head.lower()
-    client.writer.write(frame(TEXT, b"\xf2\x48\xcd\xc9\xc9\x07\x00", rsv=4))
-    assert await client.everything() == [BROKEN]
+    assert (b"permessage-deflate" in head) == bool(agreed)
+    client.writer.write(frame(TEXT, HELLO, rsv=4) + BYE)
+    heard = await client.everything()
+    assert heard[0] == answer, heard
     client.end()
 
 
