@@ -1,8 +1,8 @@
 """Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in.
 
-Secrets are masked in every line, whoever logs it: in its message, its values and its traceback. What others sent ends no
-line and begins none. In a program that is not ours and has set up no logging, nothing is written at all: an error's text
-may quote a message.
+Secrets are masked in every line, whoever logs it: in its message, its values and its traceback. What others sent ends
+no line and begins none. In a program that is not ours and has set up no logging, nothing is written at all: an error's
+text may quote a message.
 """
 
 import logging
