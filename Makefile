@@ -87,7 +87,7 @@ lock: setup ## Resolve the locks anew: packages, those of the image, build tools
 sbom: setup ## Write the bill of materials of what is installed and deployed: dist/sbom.cdx.json (CycloneDX)
 	$(BIN)/python -m tools.sbom dist/sbom.cdx.json
 
-audit: setup ## Look for known vulnerabilities in the locked packages; exit code 3: it could not look
+audit: setup ## Look for known vulnerabilities in the locked packages, or say NOT CHECKED
 	@$(BIN)/python -m tools.audit $(VENV)
 
 bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as ratios

@@ -10,7 +10,7 @@ from typing import IO
 from pydantic import SecretStr
 
 from clientmgr.base.errors import EmbeddedServerError, SettingsError
-from clientmgr.base.private_files import ensure_private_folder, kept_secret
+from clientmgr.base.private_files import ensure_own, ensure_private_folder, kept_secret
 from clientmgr.base.settings import Settings
 
 LOCK_PATIENCE_S = 1.0
@@ -55,6 +55,7 @@ def attach(settings: Settings, *, as_owner: bool = False, with_key: bool = True)
 def lock_folder(folder: Path) -> IO[str]:
     """Become the one owner of `folder`, or say who is."""
     ensure_private_folder(folder)
+    ensure_own(folder / "lock")
     lock = (folder / "lock").open("a+")
     deadline = time.monotonic() + LOCK_PATIENCE_S
     while not _try_lock(lock, fcntl.LOCK_EX):
@@ -93,12 +94,15 @@ def running_note(folder: Path) -> Path:
 
 def _running_servers(folder: Path) -> dict[str, str]:
     """Where the servers are, if somebody holds the folder's lock; a note without a holder is a dead run's."""
+    note_file = running_note(folder)
+    for file in (folder / "lock", note_file):
+        ensure_own(file)
     try:
         # Shared, so that two of us who look at once do not take each other for the owner.
         with (folder / "lock").open() as lock:
             if _try_lock(lock, fcntl.LOCK_SH):
                 return {}
-        note = json.loads(running_note(folder).read_text())
+        note = json.loads(note_file.read_text())
     except (FileNotFoundError, ValueError):
         return {}
     return {name: note[name] for name in NOTED if name in note}

@@ -1,7 +1,8 @@
 """Logging set-up: readable on a terminal, JSON with ECS field names elsewhere. Standard library loggers join in.
 
-Secrets are masked in every line, whoever logs it: in its message, its values and its traceback. In a program that is
-not ours and has set up no logging, nothing is written at all: an error's text may quote a message.
+Secrets are masked in every line, whoever logs it: in its message, its values and its traceback. What others sent ends
+no line and begins none. In a program that is not ours and has set up no logging, nothing is written at all: an error's
+text may quote a message.
 """
 
 import logging
@@ -57,7 +58,7 @@ def configure_logging(settings: Settings, *, process: str = "clientmgr", stream:
         # A formatter of tracebacks that shows variables would show what is in them.
         plain = structlog.dev.plain_traceback
         renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty(), pad_event_to=0, exception_formatter=plain)
-        rendering = [*_MASKED_TEXTS, renderer]
+        rendering = [*_MASKED_TEXTS, _in_own_lines, renderer]
     handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -110,6 +111,7 @@ def log_to_stdout() -> None:
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             *_MASKED_TEXTS,
+            _in_own_lines,
             structlog.dev.ConsoleRenderer(colors=False, pad_event_to=0, exception_formatter=plain),
         ],
         cache_logger_on_first_use=False,
@@ -175,10 +177,29 @@ def _mask_secrets(_logger: Any, _method: str, event: EventDict) -> EventDict:
 _MASKED_TEXTS: tuple[Processor, ...] = (structlog.processors.format_exc_info, _leave_out_rows, _mask_secrets)
 
 
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def _visible(text: str) -> str:
+    """Without line ends, and without what a terminal obeys."""
+    return _CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def _in_own_lines(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """For people, who tell one line from the next by its beginning: no message and no traceback may begin a line."""
+    for name in _TRACES:
+        if isinstance(text := event.get(name), str):
+            event[name] = "\n".join(f"    {_visible(line)}" for line in text.split("\n"))
+    return {
+        _visible(name): _visible(value) if isinstance(value, str) and name not in _TRACES else value
+        for name, value in event.items()
+    }
+
+
 def _as_one_text(_logger: Any, _method: str, event: EventDict) -> str:
     """`batch failed topic=orders failures=1`, and the traceback below it."""
     text, trace = str(event.pop("event", "")), event.pop("exception", "")
-    line = " ".join([text, *(f"{name}={value}" for name, value in event.items())])
+    line = _visible(" ".join([text, *(f"{name}={value}" for name, value in event.items())]))
     return f"{line}\n{trace}" if trace else line
 
 
@@ -187,6 +208,7 @@ _LIBRARY_PROCESSORS: Final[list[Processor]] = [
     structlog.contextvars.merge_contextvars,
     _leave_out_rows,
     *_MASKED_TEXTS,
+    _in_own_lines,
     _as_one_text,
 ]
 

@@ -47,11 +47,25 @@ def kept_secret(folder: Path, name: str) -> str:
     ensure_private_folder(folder)
     if not file.exists():
         create_private(file, secrets.token_hex(32))
+    ensure_own(file)
     ensure_private(file, f"DATA_DIR: {name}")
     secret = file.read_text()
     if problem := weakness(secret):
         raise SettingsError(f"DATA_DIR: expected a key that nobody can guess in {file}, but it is {problem}")
     return secret
+
+
+def ensure_own(file: Path) -> None:
+    """Refuse what somebody else planted in a folder of ours while it was open: a link, or a file of their own."""
+    try:
+        state = file.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(state.st_mode) or state.st_uid not in (os.geteuid(), file.parent.stat().st_uid):
+        raise SettingsError(
+            f"DATA_DIR: {file} is a link or belongs to somebody else, and was not made by us. "
+            "Look where it comes from, and remove it."
+        )
 
 
 def ensure_private(file: Path, setting: str) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from clientmgr.base.data_folder import attach, lock_folder
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.private_files import ensure_private, kept_secret
 from clientmgr.base.settings import load_settings
@@ -101,3 +102,33 @@ def test_a_kept_secret_that_others_may_read_or_that_was_emptied_is_refused(tmp_p
     (tmp_path / "audit_hash_key").write_text("")
     with pytest.raises(SettingsError, match="DATA_DIR: expected a key that nobody can guess"):
         kept_secret(tmp_path, "audit_hash_key")
+
+
+USES: dict[str, Callable[[Path], object]] = {
+    "audit_hash_key": lambda folder: kept_secret(folder, "audit_hash_key"),
+    "lock": lock_folder,
+    "running.json": lambda folder: attach(load_settings(data_dir=folder)),
+}
+
+
+@pytest.mark.parametrize("name", USES)
+@pytest.mark.parametrize("how", ["a link", "a file of theirs"])
+def test_what_somebody_planted_in_a_folder_of_ours_while_it_was_open_is_refused(
+    tmp_path: Path, name: str, how: str
+) -> None:
+    folder, theirs, planted = tmp_path / "data", tmp_path / "theirs", tmp_path / "data" / name
+    folder.mkdir()
+    theirs.write_text(secrets.token_hex(32))
+    theirs.chmod(0o600)
+    before = theirs.read_text()
+    if how == "a link":
+        planted.symlink_to(theirs)
+    elif os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    else:
+        planted.write_text(before)
+        planted.chmod(0o600)
+        os.chown(planted, 65533, 65533)
+    with pytest.raises(SettingsError, match=rf"DATA_DIR: .*{name} is a link or belongs to somebody else"):
+        USES[name](folder)
+    assert theirs.read_text() == before

@@ -228,3 +228,18 @@ def test_a_bucket_that_is_not_there_is_an_error_that_names_it(s3: str, monkeypat
         monkeypatch.setenv(name, value)
     with pytest.raises(FolderError, match=r"s3://nowhere/7/.*NoSuchBucket"):
         open_folder(f"s3://nowhere/{{customer}}?endpoint={s3}", CUSTOMER).files()
+
+
+def test_no_link_in_a_customers_folder_leads_out_of_it(tmp_path: Path) -> None:
+    secret, folder, copy = tmp_path / "audit_hash_key", tmp_path / "7", tmp_path / "copy"
+    secret.write_text("of ours")
+    folder.mkdir()
+    (folder / "theirs.csv").symlink_to(secret)
+    (folder / "crm.csv").write_text(GOOD)
+    opened = open_folder(f"file://{tmp_path}/{{customer}}", CUSTOMER)
+    assert [found.name for found in opened.files()] == ["crm.csv"]
+    with pytest.raises(FolderError, match=r"theirs\.csv: expected a file that can be read and is no link"):
+        opened.fetch("theirs.csv", copy)
+    assert not copy.exists()
+    assert opened.fetch("crm.csv", copy)
+    assert copy.read_text() == GOOD

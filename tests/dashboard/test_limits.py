@@ -94,11 +94,36 @@ def test_a_second_head_on_the_same_connection_has_its_time_too(address: str) -> 
         assert b"HTTP/1.1 408 " in found
 
 
-def test_a_body_that_never_comes_gets_a_time_out(address: str) -> None:
+@pytest.mark.parametrize("beginning", ["", "some"])
+def test_a_body_that_never_comes_gets_a_time_out(address: str, beginning: str) -> None:
     with connected(address) as slow:
-        slow.sendall(head(address, "Content-Length: 1000\r\n\r\nsome", "POST", "/sign-in"))
+        slow.sendall(head(address, f"Content-Length: 1000\r\n\r\n{beginning}", "POST", "/sign-in"))
         assert b"HTTP/1.1 408 " in answer(slow)
     assert httpx.get(f"{address}/healthz").text == "ok"
+
+
+def test_a_body_that_drips_has_a_time_out_too(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "BODY_STALLED_S", 30.0)
+    monkeypatch.setattr(limits, "BODY_WITHIN_S", 0.5)
+    with connected(address) as slow:
+        slow.sendall(head(address, "Content-Length: 100000\r\n\r\n", "POST", "/sign-in"))
+        slow.settimeout(0.05)
+        found = b""
+
+        def is_refused() -> bool:
+            nonlocal found
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                slow.sendall(b"x")
+                found += slow.recv(1000)
+            return b"HTTP/1.1 408 " in found
+
+        eventually(is_refused, "it is refused", within_s=10)
+
+
+def test_silent_connections_of_one_address_make_room_among_themselves(address: str) -> None:
+    with contextlib.ExitStack() as stack:
+        silent = [stack.enter_context(connected(address)) for _ in range(25)]  # of the 30 of all, of the 20 of one
+        assert answer(silent[0]) == b"", "it was cut off, and did not wait for its time-out"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import tracemalloc
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -203,7 +204,7 @@ def damaged_parquet(file: Path) -> None:
 @pytest.mark.parametrize(
     ("form", "write", "why"),
     [
-        ("csv", lambda file: file.write_text("clientId," + "x" * (LONGEST_CELL + 1)), "field larger than field limit"),
+        ("csv", lambda file: file.write_text("clientId," + "x" * (LONGEST_CELL + 1)), "line longer than"),
         ("parquet", lambda file: file.write_bytes(b"PAR1"), "a Parquet file"),
         ("parquet", damaged_parquet, "a whole Parquet file; after row 0"),
     ],
@@ -213,6 +214,76 @@ def test_a_damaged_file_is_refused_by_its_name(tmp_path: Path, form: Format, wri
     write(file)
     with pytest.raises(InvalidInputError, match=rf"FILE: expected .*{why}.*'theirs'"):
         _ = header_of(file, form), list(read_rows(file, form))
+
+
+# What a small file can stand for, and a line that never ends
+
+
+def written(file: Path, columns: dict[str, Any], **options: Any) -> None:
+    pq.write_table(pa.table(columns), file, compression="zstd", **{"write_statistics": False, **options})
+
+
+def one_text_many_times(length: int) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(pa.array([0] * 5000, pa.int32()), pa.array(["x" * length]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "why"),
+    [
+        ({"language": one_text_many_times(100_000)}, {}, "268,435,456 bytes in 5,000 rows"),
+        ({"s": pa.StructArray.from_arrays([one_text_many_times(100_000)], ["x"])}, {}, "268,435,456 bytes in 5,000"),
+        (
+            {"language": pa.array(["x" * 8_000_000] * 64)},
+            {"use_dictionary": False, "column_encoding": {"language": "DELTA_BYTE_ARRAY"}},
+            "268,435,456 bytes in 64 rows",
+        ),
+        ({"language": ["x" * 1_000_000] * 40}, {"use_dictionary": False}, "1000 times its size"),
+        ({"attributes": [["x"] * 1_000_000]}, {}, "elements in the lists"),
+        ({"language": pa.array([b"x" * 60_000], pa.binary(60_000))}, {}, "rows of at most"),
+    ],
+    ids=["dictionary", "in an object", "prefixes", "compression", "lists", "wide"],
+)
+def test_a_small_parquet_file_that_stands_for_much_is_refused(
+    tmp_path: Path, columns: dict[str, Any], options: dict[str, Any], why: str
+) -> None:
+    file = tmp_path / "bomb.parquet"
+    written(file, columns, **options)
+    assert file.stat().st_size < 50_000
+    with pytest.raises(InvalidInputError, match=rf"FILE: expected .*{why}.*'bomb.parquet'"):
+        list(read_rows(file, "parquet"))
+
+
+def test_what_repeats_in_a_common_parquet_file_is_read(tmp_path: Path) -> None:
+    columns = {
+        "language": pa.array(["en"] * 5001).dictionary_encode(),
+        "deviceModel": pa.array(["x" * 10_000] * 5001, pa.large_string()),
+        "attributes": pa.array([{"a": "b" * 100, "l": ["c"] * 5}, None, {"a": None, "l": []}] * 1667),
+        "pushSettings": pa.array([[("a", "b")]] * 5001, pa.map_(pa.string(), pa.string())),
+        "hardwareId": pa.array([b"1234"] * 5001, pa.binary(4)),
+        "occurredAt": pa.array(range(5001), pa.timestamp("ms")),
+    }
+    written(tmp_path / "file", columns)
+    rows = [row.values for row in read_rows(tmp_path / "file", "parquet")]
+    assert rows == list(zip(*(column.to_pylist() for column in columns.values()), strict=True))
+
+
+@pytest.mark.parametrize("form", ["csv", "ndjson"])
+def test_a_line_that_never_ends_is_an_error_of_that_row_and_never_held(tmp_path: Path, form: Format) -> None:
+    file = tmp_path / "file"
+    good = "c1\n" if form == "csv" else '{"clientId":"c1"}\n'
+    with file.open("w") as stream:
+        stream.write(f"clientId\n{good}" if form == "csv" else good)
+        stream.writelines("[1," * (LONGEST_CELL // 3) for _ in range(5))
+        stream.write(f"\n{good}")
+    tracemalloc.start()
+    try:
+        rows = list(read_rows(file, form))
+        assert tracemalloc.get_traced_memory()[1] < 4 * LONGEST_CELL
+    finally:
+        tracemalloc.stop()
+    assert [(list(row.values), row.problem) for row in (rows[0], rows[2])] == [(["c1"], None)] * 2
+    assert rows[1].problem == "row: line longer than 16,777,216"
+    assert rows[2].line == rows[1].line + 1
 
 
 # A new device's line of COPY is the row that the store would write of its state

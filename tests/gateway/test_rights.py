@@ -204,6 +204,11 @@ def test_rights_go_by_names_and_do_not_reach_other_projects(as_: As) -> None:
         publish(as_("writer"), topic_path("invoices"))
     with denied("publish does not cover"):
         publish(as_("boss"), "projects/elsewhere/topics/orders-1")
+    with denied("admin does not cover"):
+        as_("keeper").publisher.create_topic(name="projects/elsewhere/topics/orders-1", retry=None)
+    with denied("subscribe does not cover"):
+        elsewhere = {"subscription": "projects/elsewhere/subscriptions/orders-1", "max_messages": 1}
+        as_("reader").subscriber.pull(elsewhere, retry=None)
     with denied("attach does not cover"):
         as_("keeper").subscriber.create_subscription(
             name=subscription_path("orders-spy"), topic=topic_path("client-manager.writer"), retry=None
@@ -380,6 +385,9 @@ def test_while_the_file_can_not_be_read_nobody_is_let_in(as_: As, orders: tuple[
         with pytest.raises(exceptions.ServiceUnavailable, match="identities"):
             publish(as_("boss"), orders[0])
         write_private(identities, whole)
+        publish(as_("boss"), orders[0])
+    identities.unlink()
+    with pytest.raises(exceptions.ServiceUnavailable, match="identities"):
         publish(as_("boss"), orders[0])
 
 

@@ -5,6 +5,7 @@ import time
 from contextlib import AsyncExitStack
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 
 from clientmgr.live.tokens import make_token
 from streaming.live.broadcast import connection
@@ -209,7 +210,10 @@ async def test_a_token_signed_with_another_key_is_refused(shared: Served) -> Non
 
 
 async def test_a_token_that_has_expired_is_refused(shared: Served) -> None:
-    async with watching(shared, token=token(shared, "*", lifetime_s=-1)) as watcher:
+    async with watching(shared, token="") as watcher:
+        await watcher.say({"type": "auth", "token": token(shared, "*", lifetime_s=-1)})
+        with pytest.raises(ConnectionClosed):
+            await watcher.hear()  # not even for the moment until the connections are looked at
         assert await watcher.closed() == (4401, "the token has expired")
 
 

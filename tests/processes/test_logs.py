@@ -98,6 +98,29 @@ def test_no_secret_is_in_any_line_and_ids_stay(log_format: str) -> None:
     assert "cAb3kf0xQ0-9Zk2hZ7pX1a" in text
 
 
+FORGED = "\n2026-11-18T00:00:00Z [info     ] tenant deleted\r\x1b[2J\x9b2J\u2028\u202e"
+
+
+@pytest.mark.parametrize("log_format", ["json", "console"])
+def test_what_others_sent_begins_no_line_and_commands_no_terminal(log_format: str) -> None:
+    stream = logged_on(io.StringIO(), log_format=log_format)
+    ours, library = get_logger("clientmgr.test"), logging.getLogger("urllib3")
+    for sent in (FORGED, "\x1b[2J", "\x9b2J"):
+        ours.warning(f"unknown event {sent}", client_id=sent, event_type={"of": [sent]}, error=ValueError(sent))
+        ours.warning("unknown fields", **{sent: sent})
+        library.warning("header %s", sent)
+        for log in (ours, library):
+            try:
+                raise ValueError(sent)
+            except ValueError:
+                log.exception("failed", stack_info=True)
+    text = stream.getvalue()
+    lines = [line for line in text.split("\n") if line and not line.startswith("    ")]
+    assert len(lines) == 3 * 5
+    assert "tenant deleted" in text
+    assert all(character.isprintable() or character in "\n\t" for character in text)
+
+
 def test_a_library_s_record_looks_the_same(logged: Records) -> None:
     logging.getLogger("psycopg.pool").warning("lost %s of %d", "one", 3)
     (record,) = logged()

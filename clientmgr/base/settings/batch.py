@@ -159,6 +159,5 @@ class BatchWork:
     device_import_folder: ImportFolder = Field(
         "",
         description="Where Dagster's asset device_files finds files to import: s3://bucket/devices/{customer} or "
-        "file:///folder/{customer}; ?endpoint=https://host for a store of another maker. Empty: a run's configuration "
-        "says it.",
+        "file:///folder/{customer}; ?endpoint=https://host for a store of another maker. Empty: there are none.",
     )

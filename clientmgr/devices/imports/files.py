@@ -2,15 +2,17 @@
 
 import csv
 import hashlib
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from typing import IO, Any, AnyStr, Final, Generic, Literal, get_args
 
 import msgspec
 
 from clientmgr.base.csv_cells import as_written
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.devices.imports import parquet_rows
 
 Format = Literal["csv", "ndjson", "parquet"]
 FORMATS: Final[tuple[Format, ...]] = get_args(Format)
@@ -18,7 +20,7 @@ ENDINGS: Final[dict[str, Format]] = {
     ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson", ".json": "ndjson", ".parquet": "parquet", ".pq": "parquet",
 }  # fmt: skip
 LONGEST_CELL: Final = 16 * 1024 * 1024
-ROWS_A_READ: Final = 5000
+"""And the longest line of a text file. What is longer is passed over and never held."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +63,12 @@ def read_rows(file: Path, form: Format, *, delimiter: str = ",") -> Iterator[Raw
 def header_of(file: Path, form: Format, *, delimiter: str = ",") -> Sequence[str] | None:
     """The file's columns; None: each row has its own."""
     if form == "parquet":
-        return list(_parquet(file).schema_arrow.names)
+        return parquet_rows.column_names(file)
     if form == "csv":
         csv.field_size_limit(LONGEST_CELL)
         with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
             try:
-                header = next(csv.reader(stream, delimiter=delimiter), None)
+                header = next(csv.reader(_Lines(stream), delimiter=delimiter), None)
             except csv.Error as error:
                 raise InvalidInputError("FILE", f"a first line that names the columns ({error})", file.name) from None
         if not header:
@@ -78,7 +80,7 @@ def header_of(file: Path, form: Format, *, delimiter: str = ",") -> Sequence[str
 def _read_csv(file: Path, delimiter: str) -> Iterator[RawRow]:
     csv.field_size_limit(LONGEST_CELL)
     with file.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as stream:
-        reader = csv.reader(stream, delimiter=delimiter)
+        reader = csv.reader(_Lines(stream), delimiter=delimiter)
         header = [as_written(name) for name in next(reader, [])]
         width = len(header)
         while True:
@@ -98,7 +100,15 @@ def _read_csv(file: Path, delimiter: str) -> Iterator[RawRow]:
 def _read_ndjson(file: Path) -> Iterator[RawRow]:
     decode = msgspec.json.Decoder().decode
     with file.open("rb") as stream:
-        for number, line in enumerate(stream, start=1):
+        lines = _Lines(stream)
+        for number in itertools.count(1):
+            try:
+                line = next(lines, None)
+            except _LongLineError as error:
+                yield RawRow(number, (), ("…",), f"row: {error}")
+                continue
+            if line is None:
+                return
             if not line.strip():
                 continue
             try:
@@ -117,26 +127,31 @@ def _read_ndjson(file: Path) -> Iterator[RawRow]:
 
 def _read_parquet(file: Path) -> Iterator[RawRow]:
     number = 0
-    batches = _parquet(file).iter_batches(batch_size=ROWS_A_READ)
-    while True:
-        try:
-            batch = next(batches, None)
-        except OSError as error:  # Arrow's word for pages that are damaged
-            raise InvalidInputError("FILE", f"a whole Parquet file; after row {number}: {error}", file.name) from None
-        if batch is None:
-            return
-        columns = batch.schema.names
-        for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+    for columns, rows in parquet_rows.portions(file):
+        for values in rows:
             number += 1
             yield RawRow(number, columns, values)
 
 
-def _parquet(file: Path) -> Any:
-    # It takes a while to import, and most commands read no Parquet.
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+class _LongLineError(csv.Error):
+    """So that a reader of CSV takes it for one of its own."""
 
-    try:
-        return pq.ParquetFile(file)
-    except pa.ArrowException as error:
-        raise InvalidInputError("FILE", f"a Parquet file ({error})", file.name) from None
+
+class _Lines(Generic[AnyStr]):
+    """The lines of a file, for each that is too long an error: what follows it can be read all the same."""
+
+    def __init__(self, stream: IO[AnyStr]) -> None:
+        self._stream: IO[AnyStr] = stream
+
+    def __iter__(self) -> "_Lines[AnyStr]":
+        return self
+
+    def __next__(self) -> AnyStr:
+        line: AnyStr = self._stream.readline(LONGEST_CELL + 1)
+        if not line:
+            raise StopIteration
+        if len(line) <= LONGEST_CELL:
+            return line
+        while line and line[-1:] not in ("\n", "\r", b"\n"):
+            line = self._stream.readline(65_536)
+        raise _LongLineError(f"line longer than {LONGEST_CELL:,}")

@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -70,14 +71,22 @@ class LocalFolder:
     def files(self) -> list[FileInFolder]:
         if not self.path.is_dir():
             return []
-        found = [(one.name, one.stat()) for one in sorted(self.path.iterdir()) if one.is_file()]
-        return [FileInFolder(name, f"{stat.st_mtime_ns}-{stat.st_size}", stat.st_mtime) for name, stat in found]
+        # A link is not followed: whoever may drop files here could have us read what we may read and they may not.
+        found = [(one.name, one.lstat()) for one in sorted(self.path.iterdir())]
+        found = [(name, state) for name, state in found if stat.S_ISREG(state.st_mode)]
+        return [FileInFolder(name, f"{state.st_mtime_ns}-{state.st_size}", state.st_mtime) for name, state in found]
 
     def fetch(self, name: str, target: Path) -> bool:
         try:
-            shutil.copyfile(self.path / name, target)
+            source = os.open(self.path / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return False
+        except OSError as error:
+            raise FolderError(f"{self.path / name}: expected a file that can be read and is no link: {error}") from None
+        with os.fdopen(source, "rb") as stream, target.open("wb") as copy:
+            if not stat.S_ISREG(os.fstat(source).st_mode):
+                raise FolderError(f"{self.path / name}: expected a file")
+            shutil.copyfileobj(stream, copy)
         return True
 
     def put(self, source: Path, name: str) -> None:

@@ -8,7 +8,6 @@ from pydantic import Field
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import ClientManagerError, InvalidInputError, is_transient
-from clientmgr.base.settings import load_settings
 from clientmgr.base.stopping import StillWanted, StoppedError
 from clientmgr.devices.imports.folder_import import FolderImport
 from clientmgr.devices.imports.folders import CUSTOMER, open_folder
@@ -26,21 +25,15 @@ ROWS_BETWEEN_LINES = 100_000
 
 
 class ImportConfig(dg.Config):
-    """What a run says of the files, as `clientmgr devices import` takes it."""
+    """What a run says of the files, as `clientmgr devices import` takes it. Where they are is for the installation to say:
+    who may launch a run could have it read any file of ours, or ask any host.
+    """
 
-    folder: str = Field("", description="In place of DEVICE_IMPORT_FOLDER: s3://bucket/devices/{customer}.")
     application: str | None = Field(None, description="Of which application, where no column says so.")
     mapping: dict[str, str] = Field({}, description="Column: field; an empty field leaves the column out.")
     delimiter: str = Field(",", min_length=1, max_length=1)
     dry_run: bool = Field(False, description="Check every row and report; write nothing.")
     restart: bool = Field(False, description="Import every file anew, also those that were imported as they are.")
-
-    def place(self, configured: str) -> str:
-        """Where the files are, checked as the setting is."""
-        if not (self.folder or configured):
-            expected = "a folder in the run's configuration, or the setting DEVICE_IMPORT_FOLDER"
-            raise InvalidInputError("folder", f"{expected} (s3://bucket/devices/{CUSTOMER})", "")
-        return load_settings(device_import_folder=self.folder or configured).device_import_folder
 
 
 @dg.asset(
@@ -61,7 +54,9 @@ def device_files(
     context: dg.AssetExecutionContext, config: ImportConfig, tenants: TenantsResource
 ) -> Iterator[dg.AssetCheckResult]:
     """A customer whose files can't be read costs only itself. Without `dry_run`, each that was done is materialised."""
-    place = config.place(tenants.settings.device_import_folder)
+    place = tenants.settings.device_import_folder
+    if not place:
+        raise InvalidInputError("DEVICE_IMPORT_FOLDER", f"a folder like s3://bucket/devices/{CUSTOMER}", place)
     customers = active_customers_of(context, tenants)
     failures: dict[CustomerId, str] = {}
     done: dict[CustomerId, OwnNumbers] = {}
