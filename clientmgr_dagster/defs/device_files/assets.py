@@ -25,8 +25,9 @@ ROWS_BETWEEN_LINES = 100_000
 
 
 class ImportConfig(dg.Config):
-    """What a run says of the files, as `clientmgr devices import` takes it. Where they are is for the installation to say:
-    who may launch a run could have it read any file of ours, or ask any host.
+    """What a run says of the files, as `clientmgr devices import` takes it.
+
+    Where they are is for the installation to say: otherwise who launches a run could read any file, and ask any host.
     """
 
     application: str | None = Field(None, description="Of which application, where no column says so.")
