@@ -75,7 +75,7 @@ async def test_a_frozen_consumer_is_relieved_within_its_lease_and_goes_on_when_i
         ]
         assert time.monotonic() - stopped >= LEASE_S / 2, "the lease was not even there"
         os.kill(workers[0].pid or 0, signal.SIGCONT)
-        workers[1].terminate()
+        workers[1].kill()
         workers[1].join()
         await log_broker.publish(TOPIC, [message(5)])
         await until(lambda: handled("SELECT worker FROM handled WHERE n = 5") == [("frozen",)], "it to go on", 60)

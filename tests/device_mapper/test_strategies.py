@@ -20,7 +20,7 @@ from tests.streaming.rig import Rig
 pytestmark = pytest.mark.anyio
 
 TX = DeviceMapperTopics("tx", "dg00")
-HERE, THERE = 1, 2
+HERE, THERE = 910_001, 910_002  # nobody else's in the table that all share
 """Contacts: of the first both stores have a device, of the second the legacy store alone."""
 
 USE, ALONE = Flipper.USE_POSTGRES_DEVICE_MAPPER, Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER

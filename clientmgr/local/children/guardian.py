@@ -41,9 +41,14 @@ class Child:
         self._wake = wake
         self._status: int | None = None
         guardian = os.getpid()
+        # Both ends close with exec. Until then the child ignores signals as we do: a stop that came sooner would be lost.
+        not_yet, becoming = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
             self._become(command, guardian)
+        os.close(becoming)
+        os.read(not_yet, 1)
+        os.close(not_yet)
 
     def _become(self, command: list[str], guardian: int) -> None:
         try:
