@@ -41,7 +41,7 @@ class Child:
         self._wake = wake
         self._status: int | None = None
         guardian = os.getpid()
-        # Both ends close with exec. Until then the child ignores signals as we do: a stop that came sooner would be lost.
+        # Closes with exec. Until then the child ignores signals as we do: a stop that came sooner would be lost.
         not_yet, becoming = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
