@@ -187,11 +187,12 @@ def test_a_run_that_was_lost_while_it_started_is_failed_and_does_nothing_if_it_s
     yard: Yard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lost_starts, "LOST_AFTER", timedelta(0))
-    late = yard.launch(1)
-    before_it = Worker(pid=1, started=1, process_table=this_worker().process_table)
-    yard.instance.add_run_tags(late, before_it.to_tags())  # as a run that is tried again has them
-    yard.report_starting(late)
     with deleting(yard, 6) as deletion:
+        # Only now: the pool has one place, and a run that starts has it.
+        late = yard.launch(1)
+        before_it = Worker(pid=1, started=1, process_table=this_worker().process_table)
+        yard.instance.add_run_tags(late, before_it.to_tags())  # as a run that is tried again has them
+        yard.report_starting(late)
         yard.report_starting(deletion.run_id)
         yard.fail_lost_starts()
         assert yard.status(deletion.run_id) == "STARTING", "its code server has its process"
