@@ -1,6 +1,4 @@
-"""Replays and drops dead letters, in small transactions, each with its row in the audit log. Looking at the secrets in
-a letter is recorded as well.
-"""
+"""Replays and drops dead letters, in small transactions, each with its row in the audit log."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from psycopg.rows import tuple_row
 
 from clientmgr.audit.log import AuditEntry, AuditLogger, chain_of
 from clientmgr.base.settings import Settings
-from clientmgr.broker.dead_letters import QUERIES, DeadLetter, Selection, as_counted, counts, over_matching
+from clientmgr.broker.dead_letters import QUERIES, Selection, as_counted, counts, over_matching
 
 LETTERS_A_TRANSACTION = 500
 
@@ -124,12 +122,6 @@ def drop(
             dropped += len(tenants)
             on_progress(len(ids))
     return dropped
-
-
-def revealed(letter: DeadLetter, *, actor: str, command: str) -> AuditEntry:
-    """The audit entry for looking at a letter's secrets. Write it before showing anything."""
-    details: dict[str, str | int] = {"command": command, "dead_letter": letter.id}
-    return AuditEntry(chain_of({letter.tenant}), actor, "dead-letter.reveal", "revealed", details=details)
 
 
 def _parts(connection: Connection[Any], selection: Selection) -> list[_Part]:

@@ -1,13 +1,13 @@
-"""Finds messages that could not be handled, by filters. Nothing here declares a message dead or changes one:
-`dead_letter_actions` replays and drops them.
+"""Counts dead letters by filters, for `dead_letter_actions`, which replays and drops them.
+
+People find them together with other failed messages: `clientmgr.operations.failures`.
 """
 
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
 from psycopg import Connection
 from psycopg.rows import class_row
@@ -55,47 +55,6 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class LetterSummary:
-    """A dead letter without its contents."""
-
-    id: int
-    topic: str
-    subscription: str
-    c_offset: int
-    tenant: str
-    key: str
-    error_class: str
-    exception: str
-    attempts: int
-    published_at: datetime
-    failed_at: datetime
-    replayed_at: datetime | None
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeadLetter:
-    """A dead letter with all that is known of it."""
-
-    id: int
-    topic: str
-    subscription: str
-    c_offset: int
-    partition_id: int
-    tenant: str
-    key: str
-    transaction_id: UUID
-    data: bytes
-    attributes: Mapping[str, str]
-    error_class: str
-    exception: str
-    attempts: int
-    published_at: datetime
-    failed_at: datetime
-    replayed_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True)
 class LetterCount:
     """How many letters of one topic, subscription and kind of error are selected."""
 
@@ -110,24 +69,10 @@ class LetterCount:
     newest_id: int
 
 
-def summaries(connection: Connection[Any], selection: Selection, *, limit: int) -> list[LetterSummary]:
-    """The newest letters of the selection."""
-    with connection.cursor(row_factory=class_row(LetterSummary)) as cursor:
-        cursor.execute(over_matching("summaries"), {**selection.parameters(), "limit": limit})
-        return cursor.fetchall()
-
-
 def counts(connection: Connection[Any], selection: Selection) -> list[LetterCount]:
     """How many letters there are, by topic, subscription and kind of error."""
     with connection.cursor(row_factory=class_row(LetterCount)) as cursor:
         cursor.execute(over_matching("counts"), selection.parameters())
-        return cursor.fetchall()
-
-
-def letters(connection: Connection[Any], ids: Sequence[int]) -> list[DeadLetter]:
-    """The letters with these ids, with their contents. Ids that do not exist are left out."""
-    with connection.cursor(row_factory=class_row(DeadLetter)) as cursor:
-        cursor.execute(QUERIES["letters"], {"ids": list(ids)})
         return cursor.fetchall()
 
 

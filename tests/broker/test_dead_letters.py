@@ -13,10 +13,12 @@ from clientmgr.audit.verification import verify
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings, load_settings
 from clientmgr.broker import dead_letter_actions as actions
-from clientmgr.broker.dead_letters import LetterSummary, Selection, State, as_counted, counts, letters, summaries
+from clientmgr.broker.dead_letters import Selection, State, as_counted, counts
 from clientmgr.broker.interface import Dead, Message, Outcome, ReceivedMessage
 from clientmgr.broker.postgres.topic_administration import drop_group
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.operations.failures import finding
+from clientmgr.operations.failures.finding import Failure, Ref
 from tests.broker.conftest import pubsub_on_our_gateway
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, ready
 from tests.keys import TEST_KEY
@@ -60,29 +62,30 @@ def replay(connection: Connection[Any], selection: Selection | None = None, **op
     return [(result.replayed, result.skipped) for result in results]
 
 
-def found(connection: Connection[Any], **filters: Any) -> list[LetterSummary]:
-    return summaries(connection, Selection(**filters), limit=100)
+def found(connection: Connection[Any], **filters: Any) -> list[Failure]:
+    return finding.find(connection, finding.Filter(**filters), limit=100)
 
 
 async def test_a_letter_tells_what_failed_where_and_why(broker: PostgresBroker, connection: Connection[Any]) -> None:
     await bury(broker, [message(1, tenant="42", a="b")])
-    (summary,) = found(connection)
-    (letter,) = letters(connection, [summary.id])
+    (letter,) = found(connection)
     assert (letter.topic, letter.subscription, letter.tenant, letter.key) == (TOPIC, SUBSCRIPTION, "42", "key-1")
-    assert (letter.data, letter.attributes) == (b'{"n": 1}', {"a": "b"})
-    assert (letter.error_class, letter.exception, letter.attempts) == ("BadThing", "can't be", 1)
+    assert (letter.error_class, letter.error, letter.attempts) == ("BadThing", "can't be", 1)
+    contents = finding.show(connection, Ref.parse(letter.ref))
+    assert (contents.data, contents.attributes) == (b'{"n": 1}', {"a": "b"})
 
 
 async def test_filters_narrow_together(broker: PostgresBroker, connection: Connection[Any]) -> None:
     await bury(broker, [message(1, tenant="1"), message(2, tenant="2")])
     await drain(broker, Recorder(lambda _: Dead("other", "Other")), OTHER)
-    ids = {(letter.subscription, letter.tenant): letter.id for letter in found(connection)}
-    assert len(ids) == 4
-    assert {letter.id for letter in found(connection, tenant="1")} == {ids[SUBSCRIPTION, "1"], ids[OTHER, "1"]}
+    refs = {(letter.subscription, letter.tenant): letter.ref for letter in found(connection)}
+    assert len(refs) == 4
+    assert {letter.ref for letter in found(connection, tenant="1")} == {refs[SUBSCRIPTION, "1"], refs[OTHER, "1"]}
     assert len(found(connection, subscription=OTHER, error_class="Other")) == 2
     assert found(connection, subscription=OTHER, error_class="BadThing") == []
     assert found(connection, topic="outbox") == []
-    assert [letter.id for letter in found(connection, ids=[ids[OTHER, "2"]])] == [ids[OTHER, "2"]]
+    (one,) = found(connection, refs=[Ref.parse(refs[OTHER, "2"])])
+    assert one.ref == refs[OTHER, "2"]
 
 
 async def test_text_is_looked_for_in_the_message_and_in_the_error(
@@ -121,28 +124,29 @@ async def test_a_replayed_message_comes_again_unchanged_to_the_group_that_failed
     await bury(broker, [Message(data, "42", "k", {"a": "b"})])
     await drain(broker, subscription=OTHER)
     (letter,) = found(connection)
+    contents = finding.show(connection, Ref.parse(letter.ref))
 
     assert replay(connection) == [(1, 0)]
 
     recorder, _ = await drain(broker)
     (received,) = recorder.messages
     assert (received.data, received.tenant, received.key, received.attributes) == (data, "42", "k", {"a": "b"})
-    assert (received.attempt, received.message_id) == (1, str(letter.c_offset))
-    assert received.published_at == letter.published_at
+    assert (received.attempt, received.message_id) == (1, str(contents.offset))
+    assert received.published_at == contents.published_at
     others, _ = await drain(broker, subscription=OTHER)
     assert others.messages == []
 
 
 async def test_a_replay_can_be_repeated_without_effect(broker: PostgresBroker, connection: Connection[Any]) -> None:
     await bury(broker, messages(range(3)))
-    ids = [letter.id for letter in found(connection)]
+    ids = [letter.number for letter in found(connection)]
     assert replay(connection) == [(3, 0)]
     assert replay(connection) == []
     assert replay(connection, Selection(ids=ids, state=State.ANY)) == [(0, 3)]
     recorder, _ = await drain(broker)
     assert len(recorder.messages) == 3
     assert found(connection) == []
-    assert len(found(connection, state=State.REPLAYED)) == 3
+    assert len(found(connection, state=finding.State.REPLAYED)) == 3
 
 
 async def test_again_replays_what_was_replayed_before(broker: PostgresBroker, connection: Connection[Any]) -> None:
@@ -198,7 +202,7 @@ async def test_a_letter_that_dies_again_is_a_new_letter(broker: PostgresBroker, 
     replay(connection)
     await drain(broker, Recorder(dead))
     (second,) = found(connection)
-    assert second.id != first.id
+    assert second.ref != first.ref
     replay(connection)
     recorder, _ = await drain(broker)
     assert recorder.numbers == [1]
@@ -227,7 +231,7 @@ async def test_a_letter_of_a_group_that_is_gone_is_not_replayed(
 async def test_dropped_letters_are_gone_and_no_others(broker: PostgresBroker, connection: Connection[Any]) -> None:
     await bury(broker, [message(1, tenant="1"), message(2, tenant="2")])
     assert actions.drop(connection, Selection(tenant="1"), AUDIT, actor="tester") == 1
-    assert [letter.tenant for letter in found(connection, state=State.ANY)] == ["2"]
+    assert [letter.tenant for letter in found(connection, state=finding.State.ANY)] == ["2"]
 
 
 async def test_replays_and_drops_are_in_the_audit_log_of_their_customer_or_of_the_platform(

@@ -11,8 +11,9 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.broker import dead_letter_actions
-from clientmgr.broker.dead_letters import Selection, summaries
+from clientmgr.broker.dead_letters import Selection
 from clientmgr.contracts.topics import ACCOUNT_DELETION, ACTIVATE_CUSTOMER, WRITER
+from clientmgr.operations.failures import finding
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.tenancy.message_sensors import account_deletion_sensor, customer_activation_sensor
 from clientmgr_dagster.defs.tenancy.sensors import tenant_registry_sensor
@@ -195,13 +196,13 @@ def test_messages_that_nobody_can_act_on_are_dead_letters_and_hold_up_nobody(
 
     assert statuses(query) == {8: "active"}
     with database.connect(Role.READER) as connection:
-        letters = summaries(connection, Selection(), limit=100)
+        letters = finding.find(connection, finding.Filter(), limit=100)
     by_topic = {
-        topic: [x.exception for x in letters if x.topic == topic] for topic in (ACTIVATE_CUSTOMER, ACCOUNT_DELETION)
+        topic: [x.error for x in letters if x.topic == topic] for topic in (ACTIVATE_CUSTOMER, ACCOUNT_DELETION)
     }
     assert len(by_topic[ACTIVATE_CUSTOMER]) == len(BAD)
     assert len(by_topic[ACCOUNT_DELETION]) == len(BAD) + 2
-    fields = {exception.partition(":")[0] for exception in by_topic[ACCOUNT_DELETION]}
+    fields = {error.partition(":")[0] for error in by_topic[ACCOUNT_DELETION]}
     assert fields == {"customerId", "eventId", "occurredAt", "requestedBy"}
     assert {letter.subscription for letter in letters} == {ACTIVATE_CUSTOMER, ACCOUNT_DELETION}
 

@@ -1,5 +1,5 @@
--- Messages that could not be handled. `matching` is what a filter selects; `summaries`, `counts` and `next_page` read
--- from it, so that what is listed, counted, replayed and dropped under one filter is always the same.
+-- Messages that could not be handled. `matching` is what a filter selects; `counts` and `next_page` read from it, so
+-- that what is counted, replayed and dropped under one filter is always the same.
 
 -- name: matching
 SELECT d.*, c.topic
@@ -20,11 +20,6 @@ WHERE (%(topic)s::text IS NULL OR c.topic = %(topic)s)
         OR position(convert_to(%(contains)s, 'UTF8') IN d.payload) > 0
     )
 
--- name: summaries
-SELECT id, topic, group_id AS subscription, c_offset, host_id AS tenant, user_id AS key, error_class, exception,
-    attempts, published_at, failed_at, replayed_at, octet_length(payload) AS bytes
-FROM matching ORDER BY id DESC LIMIT %(limit)s;
-
 -- name: counts
 SELECT topic, topic_id, group_id AS subscription, error_class, count(*) AS letters, count(replayed_at) AS replayed,
     min(failed_at) AS first_failed_at, max(failed_at) AS last_failed_at, max(id) AS newest_id
@@ -36,15 +31,6 @@ FROM matching GROUP BY topic, topic_id, group_id, error_class ORDER BY topic, gr
 SELECT id, c_offset, transaction_id FROM matching
 WHERE group_id = %(subscription)s AND topic_id = %(topic_id)s AND c_offset > %(after_offset)s
 ORDER BY c_offset LIMIT %(most)s;
-
--- name: letters
-SELECT d.id, c.topic, d.group_id AS subscription, d.c_offset, d.partition_id, d.host_id AS tenant, d.user_id AS key,
-    d.transaction_id, d.payload AS data, d.attributes, d.error_class, d.exception, d.attempts, d.published_at,
-    d.failed_at, d.replayed_at
-FROM clientmgr.dead_letter_queue AS d
-JOIN clientmgr.log_counter AS c ON c.id = d.topic_id
-WHERE d.id = ANY (%(ids)s::bigint[])
-ORDER BY d.id;
 
 -- name: group_exists
 SELECT EXISTS (
