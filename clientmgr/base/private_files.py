@@ -16,17 +16,16 @@ OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
 def ensure_private_folder(folder: Path) -> None:
-    """Make `folder`, or close it to others where it is ours; one that is somebody else's and open is refused."""
+    """Make `folder`, or close it to others. One that is somebody else's is refused: they could read and replace our keys."""
     folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     found = folder.stat()
-    if not found.st_mode & OPEN_TO_OTHERS:
-        return
     if found.st_uid != os.geteuid():
         raise SettingsError(
-            f"{folder} (DATA_DIR) is open to other users, and it is to hold keys and passwords. "
-            f"Close it (chmod 700 {folder}), or choose a folder of your own."
+            f"{folder} (DATA_DIR) belongs to user {found.st_uid}, who could read and replace the keys and passwords in it, "
+            f"and this runs as user {os.geteuid()}. Run it as its owner, or choose a folder of your own."
         )
-    folder.chmod(stat.S_IRWXU)
+    if found.st_mode & OPEN_TO_OTHERS:
+        folder.chmod(stat.S_IRWXU)
 
 
 def write_private(file: Path, text: str) -> None:

@@ -285,10 +285,13 @@ def test_the_data_folder_is_closed_to_others(tmp_path: Path, mode: int) -> None:
     assert stat.S_IMODE((tmp_path / "new" / "data").stat().st_mode) == 0o700
 
 
-def test_an_open_data_folder_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", [0o755, 0o700])
+def test_a_data_folder_of_somebody_else_is_refused_even_where_it_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int
+) -> None:
     folder = tmp_path / "data"
     folder.mkdir()
-    folder.chmod(0o755)
+    folder.chmod(mode)
     monkeypatch.setattr("os.geteuid", lambda: 12345)
-    with pytest.raises(SettingsError, match=r"open to other users.*chmod 700"):
+    with pytest.raises(SettingsError, match=r"\(DATA_DIR\) belongs to user .* and this runs as user 12345"):
         ensure_private_folder(folder)
