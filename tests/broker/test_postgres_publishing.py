@@ -176,10 +176,9 @@ async def test_whoever_appends_at_once_and_hangs_is_cut_off(database: Database) 
         assert recorder.numbers == [2]
 
 
-async def test_publishing_goes_on_after_the_server_ended_the_idle_connection(
-    log_broker: PostgresBroker, query: Query, monkeypatch: pytest.MonkeyPatch
+async def test_publishing_goes_on_at_once_after_the_server_ended_the_connection(
+    log_broker: PostgresBroker, query: Query
 ) -> None:
-    monkeypatch.setattr("clientmgr.broker.postgres.group_commit.TRUSTED_FOR_S", 0.0)
     await ready(log_broker)
     await log_broker.publish(TOPIC, [message(1)])
     query("""

@@ -1,6 +1,7 @@
 """Publishing outside a caller's transaction: everyone who publishes during one commit shares the next one."""
 
 import contextlib
+import select
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
@@ -15,7 +16,7 @@ from clientmgr.broker.postgres.grouping import is_special
 from clientmgr.broker.postgres.publish import append_each, in_lock_order
 
 MOST_MESSAGES_A_COMMIT = 10_000
-# A connection that was idle for longer may have died unnoticed: test it before trusting it with messages.
+# A connection that was idle for longer may have died without a word: test it before trusting it with messages.
 TRUSTED_FOR_S = 1.0
 
 _Publication: TypeAlias = tuple[str, Sequence[Message]]
@@ -65,9 +66,10 @@ class GroupCommit:
         return [None] * len(publications)
 
     async def _usable_connection(self) -> AsyncConnection[Any]:
-        if self._connection is not None and time.monotonic() - self._used_at > TRUSTED_FOR_S:
+        if self._connection is not None:
             try:
-                await self._connection.execute("")
+                if time.monotonic() - self._used_at > TRUSTED_FOR_S or _was_sent_something(self._connection):
+                    await self._connection.execute("")
             except psycopg.Error:
                 await self._disconnect()
         if self._connection is None:
@@ -78,3 +80,10 @@ class GroupCommit:
         if self._connection is not None:
             await self._connection.close()
             self._connection = None
+
+
+def _was_sent_something(connection: AsyncConnection[Any]) -> bool:
+    """By a server that was asked nothing: most likely, it has ended the session. This takes no round trip."""
+    looking = select.poll()
+    looking.register(connection.fileno(), select.POLLIN)
+    return bool(looking.poll(0))
