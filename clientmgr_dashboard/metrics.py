@@ -45,7 +45,8 @@ class Measured:
         try:
             await self._app(scope, receive, send_measured)
         except ClientDisconnect:
-            status = CLOSED_BY_CLIENT  # there is nobody to answer, and nothing to log
+            status = CLOSED_BY_CLIENT
+            raise
         finally:
             method = scope["method"] if scope["method"] in _METHODS else "other"
             REQUEST_SECONDS.labels(method, self._route(scope), str(status)).observe(time.monotonic() - started)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from clientmgr.base.connection_places import Places
 from clientmgr.base.daemon_process import DaemonWork
@@ -107,7 +108,7 @@ async def serve(
     with listening(host, wanted_port, settings=names, backlog=BACKLOG) as listener:
         port = listener.getsockname()[1]
         config = uvicorn.Config(
-            service.application(settings, port),
+            _calm(service.application(settings, port)),
             log_config=None,
             log_level="warning",  # we log start and stop ourselves
             access_log=False,
@@ -129,6 +130,16 @@ async def serve(
             server.should_exit = True
             await serving
     log.info("daemon stopped", daemon=service.name)
+
+
+def _calm(application: ASGIApp) -> ASGIApp:
+    """A client that is gone before its request was read is no error: nobody is left to answer."""
+
+    async def calm(scope: Scope, receive: Receive, send: Send) -> None:
+        with contextlib.suppress(ClientDisconnect):
+            await application(scope, receive, send)
+
+    return calm
 
 
 async def _first(event: Coroutine[Any, Any, Any], serving: asyncio.Task[None]) -> bool:

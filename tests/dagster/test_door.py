@@ -1,6 +1,7 @@
 """The door to Dagster's UI: who gets in, from which pages, and by which requests. No attack leaves a run."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,17 @@ def test_a_body_that_is_no_single_operation_is_refused(doors: Doors, body: objec
         assert local.post("/graphql", json=body).status_code == 400
         assert local.post(f"/graphql?query={quote(VERSION)}", json={"query": LAUNCH_INLINE}).status_code == 400
         assert local.post("/graphql", content=b"\xff{", headers=JSON).status_code == 400
+
+
+def test_a_request_that_breaks_off_leaves_no_error_in_the_log(doors: Doors, caplog: pytest.LogCaptureFixture) -> None:
+    with doors.local() as local:
+        url = local.base_url
+        with socket.create_connection((url.host, url.port or 80), timeout=10) as broken:
+            head = f"POST /graphql HTTP/1.1\r\nHost: {url.netloc.decode()}\r\nContent-Type: application/json\r\n"
+            broken.sendall(f"{head}Content-Length: 9\r\n\r\n{{".encode())
+            ask(local, VERSION)  # by the time of the answer, the first request is being read
+        ask(local, VERSION)
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
 def test_without_sign_in_only_names_of_this_machine_are_answered(doors: Doors) -> None:
