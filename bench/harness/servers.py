@@ -34,7 +34,9 @@ class BenchPostgres:
         self._execute(f'CREATE DATABASE "{name}"')
 
     def drop_database(self, name: str) -> None:
-        self._execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
+        # As the superuser: an autovacuum worker may be at work in it, and only that one may end it.
+        with psycopg.connect(self._server.superuser_url(), autocommit=True) as connection:
+            connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)'.encode())
 
     def empty_table(self, database: str, table: str) -> None:
         with psycopg.connect(self.url(database), autocommit=True) as connection:

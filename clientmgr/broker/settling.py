@@ -5,7 +5,7 @@ Each transport writes the decision down in its own tables; nothing here does I/O
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Self, TypeVar
 
@@ -16,7 +16,7 @@ from clientmgr.base.errors import ClientManagerError, ErrorKind, classify
 from clientmgr.base.logs import get_logger
 from clientmgr.broker.batch import TransactionBatch
 from clientmgr.broker.erased import is_erased
-from clientmgr.broker.interface import ConsumeStats, Dead, Handler, Message, Outcome, Retry
+from clientmgr.broker.interface import ConsumeStats, Dead, Done, Handler, Message, Outcome, Retry
 from clientmgr.broker.message_metrics import ERASED_PASSED, SubscriptionMetrics
 
 log = get_logger(__name__)
@@ -34,6 +34,10 @@ Item = TypeVar("Item")
 
 class TransactionEndedError(RuntimeError):
     """A handler's mistake that would cost exactly-once. It ends `consume`: no retry and no dead letter mends it."""
+
+
+class HandlerEndedError(ClientManagerError):
+    """A handler raised what is no `Exception`: a library called `sys.exit()`, or a task of its own was cancelled."""
 
 
 class HandlerTimeoutError(ClientManagerError):
@@ -63,6 +67,8 @@ class Settlement(Generic[Item]):
                 retries.append((item, outcome))
             elif isinstance(outcome, Dead):
                 deaths.append((item, outcome))
+            elif not isinstance(outcome, Done):
+                raise TypeError(f"the handler gave {outcome!r:.80} for a message, which is no outcome")
         return cls(len(items) - len(retries) - len(deaths), retries, deaths)
 
     @classmethod
@@ -119,7 +125,7 @@ async def call_handler(
     """Call the handler inside the batch's transaction and check its answer. `items` are the batch's messages."""
     try:
         async with asyncio.timeout(timeout_s) as limit:
-            outcomes = await handler(batch)
+            outcomes = await _ended_as_an_exception(handler(batch))
     except TimeoutError:
         if not limit.expired():
             raise
@@ -128,6 +134,21 @@ async def call_handler(
     if batch.connection.info.transaction_status is TransactionStatus.IDLE:
         raise TransactionEndedError("the handler ended the batch's transaction; it may only use savepoints")
     return Handled(Settlement.of(items, outcomes), batch.publications)
+
+
+async def _ended_as_an_exception(answer: Awaitable[Sequence[Outcome] | None]) -> Sequence[Outcome] | None:
+    """Otherwise one message whose handler says `sys.exit()` would end every consumer that meets it."""
+    try:
+        return await answer
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise  # it is we who are cancelled
+        raise HandlerEndedError(f"the handler ended with {error!r}") from error
+    except BaseException as error:
+        raise HandlerEndedError(f"the handler ended with {error!r}") from error
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from clientmgr.base.database import Database
 from clientmgr.base.errors import InvalidInputError, PermanentError, TransientError
+from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import (
     DONE,
     Batch,
@@ -20,6 +22,7 @@ from clientmgr.broker.interface import (
     ReceivedMessage,
     Retry,
 )
+from tests.broker.conftest import TRANSPORTS
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 
 pytestmark = pytest.mark.anyio
@@ -114,6 +117,21 @@ async def test_what_is_done_does_not_come_again(broker: Broker) -> None:
     await drain(broker)
     recorder, _ = await drain(broker)
     assert recorder.numbers == []
+
+
+@pytest.mark.parametrize("transport", list(TRANSPORTS))
+async def test_the_databases_own_default_isolation_does_not_matter(
+    transport: str, database: Database, settings_for: Callable[[Database], Settings], query: Query
+) -> None:
+    query(
+        "DO $$ BEGIN EXECUTE format("
+        "'ALTER DATABASE %I SET default_transaction_isolation TO serializable', current_database()); END $$"
+    )
+    async with TRANSPORTS[transport](database, settings_for(database)) as broker:
+        await ready(broker)
+        await asyncio.gather(*(broker.publish(TOPIC, [message(n, tenant=str(n))]) for n in range(40)))
+        recorder, stats = await drain(broker, options=ConsumerOptions(concurrency=4, batch_size=3))
+    assert (stats.done, sorted(recorder.numbers)) == (40, list(range(40)))
 
 
 async def test_a_retry_comes_again_after_its_delay_with_the_next_attempt_number(broker: Broker) -> None:
@@ -218,6 +236,21 @@ async def test_an_error_that_nobody_foresaw_is_dead_once_its_attempts_run_out(br
     recorder, stats = await drain(broker, Recorder(broken), options=ConsumerOptions(max_attempts=3))
     assert stats.dead == 1
     assert len(recorder.messages) >= 3
+
+
+@pytest.mark.parametrize("end", [SystemExit(1), asyncio.CancelledError()], ids=["exits", "is cancelled by itself"])
+async def test_a_handler_that_ends_itself_has_failed_like_any_other(broker: Broker, end: BaseException) -> None:
+    await ready(broker)
+    for number in range(4):
+        await broker.publish(TOPIC, [message(number, tenant=str(number))])
+
+    def ends(received: ReceivedMessage) -> Outcome:
+        if number_of(received) == 2:
+            raise end
+        return DONE
+
+    _, stats = await drain(broker, Recorder(ends), options=ConsumerOptions(max_attempts=2))
+    assert (stats.done, stats.dead) == (3, 1)
 
 
 async def test_what_a_handler_publishes_arrives(broker: Broker) -> None:

@@ -1,10 +1,12 @@
 """What becomes of a batch, decided without any transport."""
 
+from typing import cast
+
 import pytest
 from prometheus_client import REGISTRY
 
 from clientmgr.base.errors import ErrorKind, PermanentError, TransientError
-from clientmgr.broker.interface import DONE, Dead, Message, Retry
+from clientmgr.broker.interface import DONE, Dead, Message, Outcome, Retry
 from clientmgr.broker.settling import Handled, Ledger, Settlement, as_text, pause_after_failure_s
 
 LATER, NEVER = Retry(2.0, "later"), Dead("never", "Why")
@@ -27,6 +29,12 @@ def test_no_outcomes_mean_that_all_are_done() -> None:
 def test_each_message_needs_one_outcome(count: int) -> None:
     with pytest.raises(TypeError, match=f"{count} outcomes for 3 messages"):
         Settlement.of("abc", [DONE] * count)
+
+
+@pytest.mark.parametrize("answer", [Retry, Dead, None, "dead", False])
+def test_what_is_no_outcome_is_not_taken_for_done(answer: object) -> None:
+    with pytest.raises(TypeError, match="which is no outcome"):
+        Settlement.of("ab", [DONE, cast("Outcome", answer)])
 
 
 def test_the_earliest_retry_is_the_one_to_wait_for() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg import IsolationLevel
+from psycopg.conninfo import conninfo_to_dict
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
@@ -27,6 +28,7 @@ from clientmgr.broker.postgres.retention import forget_keys
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.pubsub import wire
 from clientmgr.contracts.topics import SHARED
+from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, messages, number_of, ready, until
 
 pytestmark = pytest.mark.anyio
@@ -142,6 +144,34 @@ async def test_other_isolation_levels_are_refused_at_once(database: Database, le
             with pytest.raises(PublishRefusedError, match=r"READ COMMITTED.*transaction of its own"):
                 await refused
             await connection.rollback()
+
+
+@pytest.mark.parametrize(("own_limit", "limit"), [("0", "30s"), ("1min", "30s"), ("2s", "2s")])
+async def test_who_appends_before_the_commit_is_cut_off_when_idle(
+    log_broker: PostgresBroker, database: Database, own_limit: str, limit: str
+) -> None:
+    await ready(log_broker)
+    async with await database.connect_async(Role.WRITER) as connection:
+        await connection.execute(f"SET idle_in_transaction_session_timeout = '{own_limit}'".encode())
+        await connection.commit()
+        await connection.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        await stage(connection, TOPIC, [message(1)])
+        cursor = await connection.execute("SHOW idle_in_transaction_session_timeout")
+        assert await cursor.fetchone() == (limit,)
+        await connection.commit()
+        cursor = await connection.execute("SHOW idle_in_transaction_session_timeout")
+        assert await cursor.fetchone() != ("30s",)
+
+
+async def test_a_session_without_triggers_of_its_own_publishes_all_the_same(
+    log_broker: PostgresBroker, database: Database, postgres_server: EmbeddedPostgres
+) -> None:
+    await ready(log_broker)
+    name = conninfo_to_dict(database.url)["dbname"]
+    async with await psycopg.AsyncConnection.connect(postgres_server.superuser_url(str(name))) as connection:
+        await connection.execute("SET session_replication_role = replica")
+        await stage(connection, TOPIC, [message(1)])
+    assert (await drain(log_broker))[0].numbers == [1]
 
 
 async def test_an_unknown_topic_is_named_at_the_call(database: Database) -> None:

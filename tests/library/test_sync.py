@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database
 from clientmgr.broker import (
@@ -23,6 +24,7 @@ from clientmgr.broker import (
 )
 from clientmgr.broker.interface import Outcome
 from clientmgr.broker.library.sync_broker import _in_threads
+from clientmgr.broker.postgres import lease
 from clientmgr.broker.settling import TransactionEndedError
 
 ORDER = Message(b'{"order": 7}', tenant="42")
@@ -206,6 +208,32 @@ def test_a_handler_that_is_cancelled_leaves_the_session_alone(
     assert asyncio.run(main()) == 1
     assert left.wait(60)
     assert [type(error) for error in errors] == [psycopg.errors.QueryCanceled, psycopg.OperationalError]
+
+
+def test_signs_of_life_and_the_handlers_statements_take_turns(
+    sync_broker: SyncBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease, "BEATS_A_LEASE", 30_000)  # one a millisecond
+    errors: list[Exception] = []
+    beats: list[None] = []
+    beat = lease._give_sign_of_life
+
+    async def counted(connection: AsyncConnection[Any]) -> None:
+        beats.append(None)
+        await beat(connection)
+
+    monkeypatch.setattr(lease, "_give_sign_of_life", counted)
+
+    def handle(batch: SyncBatch) -> None:
+        try:
+            while len(beats) < 300:
+                batch.connection.execute("SELECT 1")
+        except psycopg.Error as error:
+            errors.append(error)
+
+    sync_broker.publish("orders", [ORDER])
+    stats = sync_broker.consume("billing", handle, options=ConsumerOptions(handler_timeout_s=60), burst=True)
+    assert (stats.done, errors) == (1, [])
 
 
 def test_a_broker_that_is_not_open_says_so(empty_database: Database) -> None:

@@ -10,8 +10,6 @@ Proto = Any
 
 Topic: Proto = types.Topic.pb()
 Subscription: Proto = types.Subscription.pb()
-PubsubMessage: Proto = types.PubsubMessage.pb()
-ReceivedMessage: Proto = types.ReceivedMessage.pb()
 Snapshot: Proto = types.Snapshot.pb()
 
 GetTopicRequest: Proto = types.GetTopicRequest.pb()

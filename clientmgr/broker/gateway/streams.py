@@ -9,7 +9,7 @@ import grpc
 
 from clientmgr.base.errors import first_of
 from clientmgr.broker.gateway.configuration import MAX_ACK_DEADLINE_S, SubscriptionRow, check_ack_deadline
-from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, received_message
+from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, MAX_RESPONSE_MESSAGES, Delivery, add_received
 from clientmgr.broker.gateway.leases import AckId, Deadline, LeasedMessage, Leases
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Proto, StreamingPullResponse
@@ -241,7 +241,7 @@ class _Stream:
             # Noted first: if the client is gone by now, they are released with the rest.
             outstanding.add(messages)
             response = self._response()
-            response.received_messages.extend(received_message(self._subscription, m) for m in messages)
+            add_received(response.received_messages, self._subscription, messages)
             body = response.SerializeToString()
             sent = [message.ack_id for message in messages]
             # The client may take its time to read: one copy is enough to wait with.

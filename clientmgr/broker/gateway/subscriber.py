@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 
-from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, Delivery, received_message
+from clientmgr.broker.gateway.delivery import MAX_RESPONSE_BYTES, Delivery, add_received
 from clientmgr.broker.gateway.leases import AckId, Deadline
 from clientmgr.broker.gateway.names import check_subscription
 from clientmgr.broker.gateway.protos import Empty, Proto, PullResponse
@@ -62,7 +62,9 @@ class MessageCalls:
                 answer.leave_with(call.context)
                 sent = [message.ack_id for message in messages]
                 self._delivery.count_from_now(subscription.name, sent, subscription.ack_deadline, since)
-                return PullResponse(received_messages=[received_message(subscription, m) for m in messages])
+                response = PullResponse()
+                add_received(response.received_messages, subscription, messages)
+                return response
             if clock() >= give_up_at or self._stop.is_set():
                 return PullResponse()
             self._wakeups.look_now()

@@ -15,6 +15,7 @@ from psycopg import AsyncConnection, Connection
 from clientmgr.broker.interface import Batch, ConsumerOptions, ConsumeStats, Handler, Message, Outcome, ReceivedMessage
 from clientmgr.broker.library.log_broker import KEEP_HOURS, LogBroker
 from clientmgr.broker.library.sync_connections import AsIfAsync, LentConnection, run_through
+from clientmgr.broker.settling import HandlerEndedError
 
 T = TypeVar("T")
 
@@ -194,7 +195,7 @@ def _in_thread(handler: SyncHandler, batch: SyncBatch) -> asyncio.Future[Sequenc
         try:
             outcomes = contextvars.copy_context().run(handler, batch)
         except BaseException as error:  # noqa: BLE001  (whatever a handler throws is judged in one place)
-            failure = error if isinstance(error, Exception) else RuntimeError(f"the handler ended with {error!r}")
+            failure = error if isinstance(error, Exception) else HandlerEndedError(f"the handler ended with {error!r}")
         if not loop.is_closed():
             loop.call_soon_threadsafe(settle, outcomes, failure)
 
@@ -204,6 +205,7 @@ def _in_thread(handler: SyncHandler, batch: SyncBatch) -> asyncio.Future[Sequenc
 
 async def _take_back(connection: LentConnection) -> None:
     """After this the handler's thread, which may still run, can't touch the batch's session any more."""
+    await connection.sign_of_life_is_given()
     if connection.try_to_take_back():
         return
     await asyncio.to_thread(connection.cancel_safe)

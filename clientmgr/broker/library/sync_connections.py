@@ -11,6 +11,7 @@ import psycopg
 from psycopg import AsyncConnection, Connection, Copy, Cursor
 
 from clientmgr.base.errors import PermanentError
+from clientmgr.broker.postgres.lease import share_no_longer, share_session
 
 T = TypeVar("T")
 
@@ -19,12 +20,14 @@ class LentConnection(Connection[Any]):
     """The session of a batch, lent to a handler's thread until it is taken back. The transaction stays the broker's."""
 
     def __init__(self, lender: AsyncConnection[Any]) -> None:
+        self._lender = lender
         self._lenders_handlers = (lender.pgconn.notice_handler, lender.pgconn.notify_handler)
         super().__init__(lender.pgconn)
         # One session has one set of prepared statements: two managers would give two of them one name.
         self._prepared = lender._prepared
         self._in_use = threading.Lock()
         self._is_lent = True
+        share_session(lender, self._in_use)
 
     def wait(self, *arguments: Any, **options: Any) -> Any:
         """Everything that talks to the server comes through here."""
@@ -35,6 +38,11 @@ class LentConnection(Connection[Any]):
                 )
             return super().wait(*arguments, **options)
 
+    async def sign_of_life_is_given(self) -> None:
+        """Otherwise it would pass for a statement of the handler's."""
+        async with self._lender.lock:
+            pass
+
     def try_to_take_back(self) -> bool:
         """False: a statement is under way. True: from here on the handler can send none."""
         self._is_lent = False
@@ -42,6 +50,7 @@ class LentConnection(Connection[Any]):
             return False
         self.pgconn.notice_handler, self.pgconn.notify_handler = self._lenders_handlers
         self._in_use.release()
+        share_no_longer(self._lender)
         return True
 
     def commit(self) -> None:

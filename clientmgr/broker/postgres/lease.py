@@ -4,8 +4,10 @@ their transaction alone for longer, so that whoever froze can commit nothing any
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import psycopg
 from psycopg import AsyncConnection
@@ -30,8 +32,15 @@ async def grant_lease(connection: AsyncConnection[Any], lease_s: float) -> None:
         "tcp_keepalives_count": BEATS_A_LEASE - 1,
         "client_connection_check_interval": milliseconds // BEATS_A_LEASE,
     }
-    chosen = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in settings.items())
-    await connection.execute(f"SELECT {chosen}".encode())
+    await set_for_the_log(connection, settings)
+
+
+async def set_for_the_log(connection: AsyncConnection[Any], settings: Mapping[str, object]) -> None:
+    """Settings of a session that claims or appends. Whatever the database's default is, it sees what is committed by
+    the time of each statement: an older snapshot could neither take turns at a lock nor see the log as a prefix."""
+    chosen = {"default_transaction_isolation": "read committed", **settings}
+    calls = ", ".join(f"set_config('{name}', '{value}', false)" for name, value in chosen.items())
+    await connection.execute(f"SELECT {calls}".encode())
 
 
 @contextlib.asynccontextmanager
@@ -57,13 +66,33 @@ async def kept_lease(connection: AsyncConnection[Any], lease_s: float) -> AsyncI
             await asyncio.wait(beats)
 
 
+# Sessions that a handler's thread uses too, and what is held by whoever talks to the server.
+_shared: WeakKeyDictionary[AsyncConnection[Any], threading.Lock] = WeakKeyDictionary()
+
+
+def share_session(connection: AsyncConnection[Any], in_use: threading.Lock) -> None:
+    """From now on signs of life are given only while nobody else holds `in_use`."""
+    _shared[connection] = in_use
+
+
+def share_no_longer(connection: AsyncConnection[Any]) -> None:
+    _shared.pop(connection, None)
+
+
 async def _give_sign_of_life(connection: AsyncConnection[Any]) -> None:
     """A statement, if nobody else is at one: who uses the connection needs no other sign."""
-    if (
-        not connection.closed
-        and not connection.lock.locked()
-        and connection.pgconn.pipeline_status == PipelineStatus.OFF
-        and connection.info.transaction_status is TransactionStatus.INTRANS
-    ):
-        with contextlib.suppress(psycopg.Error):
-            await connection.execute("SELECT")
+    in_use = _shared.get(connection)
+    if in_use is not None and not in_use.acquire(blocking=False):
+        return
+    try:
+        if (
+            not connection.closed
+            and not connection.lock.locked()
+            and connection.pgconn.pipeline_status == PipelineStatus.OFF
+            and connection.info.transaction_status is TransactionStatus.INTRANS
+        ):
+            with contextlib.suppress(psycopg.Error):
+                await connection.execute("SELECT")
+    finally:
+        if in_use is not None:
+            in_use.release()

@@ -70,17 +70,17 @@ class Append:
     def insert_parameters(self) -> dict[str, Any]:
         """For the query `append_rows`."""
         messages, sizes = self.messages, self.group_sizes
-        ids = [uuid.uuid4() for _ in sizes]
-        several = len(sizes) > 1
+        ids = [uuid.uuid4() for _ in sizes] if 1 < len(sizes) < len(messages) else None
         return {
             "topic": self.topic,
             "count": len(messages),
-            "own_transaction_id": ids[0],
+            "own_transaction_id": ids[0] if ids else uuid.uuid4(),
+            "each_alone": len(sizes) == len(messages),
             "cut_off_ms": self.cut_off_ms,
             "group_id": self.group_id,
             **_columns(messages),
-            "transaction_ids": list(_repeated(ids, sizes)) if several else None,
-            "last_positions": list(_repeated(itertools.accumulate(sizes), sizes)) if several else None,
+            "transaction_ids": list(_repeated(ids, sizes)) if ids else None,
+            "last_positions": list(_repeated(itertools.accumulate(sizes), sizes)) if ids else None,
         }
 
 

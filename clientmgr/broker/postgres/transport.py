@@ -21,7 +21,7 @@ from clientmgr.broker.postgres.claim import Subscription
 from clientmgr.broker.postgres.consumer import Consumer
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.group_commit import GroupCommit
-from clientmgr.broker.postgres.lease import grant_lease
+from clientmgr.broker.postgres.lease import grant_lease, set_for_the_log
 from clientmgr.broker.postgres.publish import stage
 from clientmgr.broker.postgres.wakeups import Wakeups
 from clientmgr.broker.settling import Ledger
@@ -148,9 +148,7 @@ class PostgresBroker:
 
     async def _connect_to_publish(self) -> AsyncConnection[Any]:
         connection = await self._connect()
-        await connection.execute(
-            "SELECT set_config('idle_in_transaction_session_timeout', %s, false)", (str(self._cut_off_ms or 0),)
-        )
+        await set_for_the_log(connection, {"idle_in_transaction_session_timeout": self._cut_off_ms or 0})
         return connection
 
 

@@ -28,7 +28,7 @@ WITH counter AS MATERIALIZED (
 SELECT EXISTS (SELECT FROM counter), ARRAY(SELECT k.position FROM keyed AS k JOIN added AS a ON a.digest = k.digest);
 
 -- name: append_rows
--- Few messages: one round trip for all, and in autocommit a transaction of its own.
+-- Few messages: one round trip for all, and in autocommit a transaction of its own. each_alone: each is a transaction group.
 WITH reserved AS MATERIALIZED (
     SELECT * FROM clientmgr.reserve_offsets(
         %(topic)s::text, %(count)s::bigint, %(own_transaction_id)s::uuid, %(cut_off_ms)s::integer
@@ -41,10 +41,11 @@ WITH reserved AS MATERIALIZED (
         r.topic_id,
         clientmgr.partition_of(m.host_id, r.total_partitions),
         r.first_offset + m.position - 1,
-        r.first_offset + coalesce(m.last_position, %(count)s::bigint) - 1,
-        coalesce(m.transaction_id, r.transaction_id),
+        r.first_offset + CASE WHEN a.each_alone THEN m.position ELSE coalesce(m.last_position, %(count)s::bigint) END - 1,
+        CASE WHEN a.each_alone THEN gen_random_uuid() ELSE coalesce(m.transaction_id, r.transaction_id) END,
         m.host_id, m.user_id, m.payload, coalesce(m.attributes::jsonb, '{}'), %(group_id)s::text
     FROM reserved AS r
+    CROSS JOIN (SELECT %(each_alone)s::boolean) AS a (each_alone)
     CROSS JOIN unnest(
         %(host_ids)b::text[], %(user_ids)b::text[], %(payloads)b::bytea[], %(attributes)b::text[],
         %(transaction_ids)b::uuid[], %(last_positions)b::bigint[]

@@ -1,7 +1,8 @@
 -- Messages in hand: claimed, acknowledged, given back, forwarded to a dead-letter topic.
 
 -- name: claim
-SELECT c_offset, attempt, host_id, user_id, payload, attributes, published_at
+SELECT c_offset, attempt, host_id, user_id, payload, nullif(attributes, '{}'),
+    (extract(epoch FROM published_at) * 1000000)::bigint
 FROM clientmgr.gateway_claim(
     %(name)s, %(wanted)s::integer, %(max_bytes)s::bigint, %(lease)s::bigint, %(lease_time)s::interval,
     %(attempt_limit)s::integer, %(settling)s::bigint[]
