@@ -12,7 +12,7 @@ AUDIT_VENV := .venv-audit
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper lint format docs columns deploy-files screenshots lock sbom audit bench bench-check soak clean
+.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper kill-migration lint format docs columns deploy-files screenshots lock sbom audit bench bench-check soak clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +55,9 @@ test-cluster: setup standins ## The batch work on a Spark cluster of two workers
 
 kill-device-mapper: setup ## Kill device mappers at work on 50,000 recipients, on both transports, and count: a minute or two
 	DEVICE_MAPPER_KILL_RECIPIENTS=50000 $(BIN)/pytest --durations=4 tests/device_mapper/test_kills.py
+
+kill-migration: setup ## Kill imports of 200,000 items from the legacy store while events arrive, and count: some minutes
+	MIGRATION_KILL_ITEMS=200000 $(BIN)/pytest -rP tests/legacy_migration/test_kills.py
 
 lint: setup ## Formatter, linter, strict types and import directions
 	$(BIN)/ruff format --check .

@@ -4,6 +4,8 @@ Tenants' tables know deleted things, and the history of links and claims, by the
 recognised, and nothing that was erased can be read. The migration `sql/tenant/0002_keyed_hashes.sql` computes the same.
 """
 
+from collections.abc import Sequence
+
 from clientmgr.base.errors import SettingsError
 from clientmgr.base.hash_length import HASH_BYTES
 from clientmgr.base.keyed_sha256 import KeyedSha256
@@ -32,6 +34,21 @@ class KeyedHashes:
 
     def token(self, customer_id: int, application_code: str, digest: bytes) -> bytes:
         return self._hash(b"token\0%d\0%b\0%b" % (customer_id, application_code.encode(), digest))
+
+    def devices(self, customer_id: int, application_codes: Sequence[str], client_ids: Sequence[str]) -> list[bytes]:
+        """`device` for many at once."""
+        heads = {code: b"device\0%d\0%b\0" % (customer_id, code.encode()) for code in set(application_codes)}
+        data = [heads[code] + client.encode() for code, client in zip(application_codes, client_ids, strict=True)]
+        return [made[:HASH_BYTES] for made in self._digest.each(data)]
+
+    def tokens(
+        self, customer_id: int, application_codes: Sequence[str], digests: Sequence[bytes | None]
+    ) -> list[bytes | None]:
+        """`token` for many at once. None of none."""
+        heads = {code: b"token\0%d\0%b\0" % (customer_id, code.encode()) for code in set(application_codes)}
+        both = zip(application_codes, digests, strict=True)
+        made = iter(self._digest.each(heads[code] + digest for code, digest in both if digest is not None))
+        return [None if digest is None else next(made)[:HASH_BYTES] for digest in digests]
 
     def session_settings(self) -> dict[str, str]:
         """The key as `clientmgr.keyed_hash` in SQL needs it, for the session of a migration and no other."""

@@ -4,6 +4,7 @@ The writer makes more than one for each event, contact deletion five for each co
 """
 
 import hashlib
+from collections.abc import Iterable
 from typing import Final
 
 _BLOCK: Final = 64
@@ -30,3 +31,13 @@ class KeyedSha256:
         inner.update(data)
         outer.update(inner.digest())
         return outer.digest()
+
+    def each(self, data: Iterable[bytes]) -> list[bytes]:
+        """The same for many. Where hundreds of thousands are made, the calls are a third of the time."""
+        begin, finish, made = self._inner.copy, self._outer.copy, []
+        for one in data:
+            inner, outer = begin(), finish()
+            inner.update(one)
+            outer.update(inner.digest())
+            made.append(outer.digest())
+        return made

@@ -1,6 +1,10 @@
-"""Deletes the keyed hashes of what was deleted, once no transport can bring its events back (TOMBSTONE_DAYS)."""
+"""Deletes the keyed hashes of what was deleted, once nothing can bring its events back (TOMBSTONE_DAYS).
 
-from collections.abc import Callable, Iterator
+An import from the legacy store brings items of any age, every night. So of customers that are being imported the
+tombstones stay.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
@@ -11,14 +15,15 @@ from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.erasure.deletions import GONE_MEANWHILE, TENANTS_A_CONNECTION, tenants_with_hashes
+from clientmgr.legacy_migration.moving import customers_being_imported
 
 QUERIES = named_queries("erasure/queries/hash_expiry.sql")
 
 ROWS_A_TRANSACTION: Final = 5000
 
+TOMBSTONES: Final = ("device_tombstones", "contact_tombstones")
 STEPS: Final = (
-    "device_tombstones",
-    "contact_tombstones",
+    *TOMBSTONES,
     "links_to_gone_contacts",
     "links_of_gone_devices",
     "repeated_links",
@@ -38,14 +43,18 @@ def expire(connect: Callable[[], Connection[Any]], settings: Settings) -> Iterat
     }
     with connect() as connection:
         tenants = tenants_with_hashes(connection)
+        imported = customers_being_imported(connection)
     for portion in portions(tenants, TENANTS_A_CONNECTION):
         with connect() as connection:
             for customer in portion:
-                yield from _expire_tenant(connection, customer, parameters)
+                steps = STEPS[len(TOMBSTONES) :] if customer in imported else STEPS
+                yield from _expire_tenant(connection, customer, steps, parameters)
 
 
-def _expire_tenant(connection: Connection[Any], customer: CustomerId, parameters: dict[str, Any]) -> Iterator[int]:
-    for step in STEPS:
+def _expire_tenant(
+    connection: Connection[Any], customer: CustomerId, steps: Sequence[str], parameters: dict[str, Any]
+) -> Iterator[int]:
+    for step in steps:
         statement = in_schema(QUERIES[step], customer).encode()
         while True:
             try:

@@ -42,7 +42,6 @@ class StoredItem:
 class ImportedDevice:
     """What an item says, as events and, if its token was found to be bad, a verdict."""
 
-    contact_id: int
     events: tuple[DecodedEvent, ...]
     verdict: Verdict | None = None
 
@@ -80,7 +79,7 @@ def read_item(customer_id: CustomerId, stored: StoredItem, *, now_ms: int) -> Im
         if device.push_token_status == "invalid":  # noqa: S105  # a status
             digest = token_digest(device.token_text or "")
             verdict = Verdict(application_code, client_id, digest, "invalid", version)
-    return ImportedDevice(contact_id, tuple(events), verdict)
+    return ImportedDevice(tuple(events), verdict)
 
 
 def reason_of(error: InvalidMessageError) -> str:

@@ -21,7 +21,6 @@ from clientmgr.base.errors import TransientError
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.stopping import StillWanted, always_wanted, ensure_wanted
 from clientmgr.contracts.decoding import InvalidMessageError
-from clientmgr.devices.repository import DeviceRepository
 from clientmgr.devices.store import DeviceStore
 from clientmgr.legacy_migration.events import ImportedDevice, StoredItem, UnnameableError, read_item, reason_of
 
@@ -149,16 +148,11 @@ class LegacyImport:
     async def _pages(
         self, connection: AsyncConnection[Any], customer_id: CustomerId, after: tuple[str, str]
     ) -> AsyncIterator[Page]:
-        repository = DeviceRepository(self.store.hashes)
         while True:
             items = await _items(connection, customer_id, after, self.items_a_page)
             if not items:
                 return
             page = read_page(customer_id, items, now_ms=time.time_ns() // 1_000_000)
-            contacts = {device.contact_id for device in page.devices}
-            deleted = await repository.find_deleted_contacts(connection, customer_id, contacts) if contacts else set()
-            page.passed_over += sum(device.contact_id in deleted for device in page.devices)
-            page.devices = [device for device in page.devices if device.contact_id not in deleted]
             yield page
             after = page.last.device_key, page.last.contact_id
 

@@ -15,6 +15,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.legacy_migration.stages import (
     FLIPPERS,
+    IMPORTED,
     Comparison,
     FallbackAnswers,
     Limits,
@@ -140,6 +141,13 @@ def customers_to_import(connection: Connection[Any]) -> dict[CustomerId, datetim
     """Those that somebody started and nobody has scanned since, each with when it was started."""
     with connection.cursor(row_factory=tuple_row) as cursor:
         return dict(cursor.execute(QUERIES["to_import"]).fetchall())
+
+
+def customers_being_imported(connection: Connection[Any]) -> set[CustomerId]:
+    """Those whose items are imported every night, since somebody started it."""
+    wanted = {"stages": sorted(IMPORTED)}
+    with connection.cursor(row_factory=tuple_row) as cursor:
+        return {CustomerId(customer) for (customer,) in cursor.execute(QUERIES["being_imported"], wanted)}
 
 
 def _locked(connection: Connection[Any], settings: Settings, customer_id: CustomerId) -> MigrationStatus:

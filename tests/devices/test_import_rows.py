@@ -17,11 +17,12 @@ from clientmgr.base.csv_cells import as_written, harmless
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.contracts.device_events import DecodedEvent, decode_event
 from clientmgr.devices.fold import TenantHashes, fold, touched_by
-from clientmgr.devices.imports.changes import TenantRows
+from clientmgr.devices.imports.changes import changes_of
 from clientmgr.devices.imports.columns import ColumnMap
 from clientmgr.devices.imports.copying import COLUMNS as COPIED
-from clientmgr.devices.imports.copying import claim_line, device_line, link_line
-from clientmgr.devices.imports.files import LONGEST_CELL, Format, header_of, read_rows
+from clientmgr.devices.imports.copying import CopiedRows
+from clientmgr.devices.imports.files import LONGEST_CELL, Format, RawRow, header_of, read_rows
+from clientmgr.devices.imports.row_columns import RowColumns, usual_rows_by_customer
 from clientmgr.devices.imports.rows import EPOCH, ImportedRow, RowConverter, RowError
 from clientmgr.devices.rows import row_of
 from tests.devices.histories import CUSTOMER, HASHES
@@ -30,9 +31,12 @@ from tests.examples import examples
 NOW = 1_763_248_000_123
 
 
+def converter(application: str | None = None) -> RowConverter:
+    return RowConverter(now_ms=NOW, default_version=NOW - 1, customer_id=CUSTOMER, application_code=application)
+
+
 def convert(row: dict[str, Any], *, application: str | None = None, **mapped: str) -> ImportedRow:
-    converter = RowConverter(now_ms=NOW, default_version=NOW - 1, customer_id=CUSTOMER, application_code=application)
-    return converter.convert(ColumnMap(mapped).plan(tuple(row)), tuple(row.values()))
+    return converter(application).convert(ColumnMap(mapped).plan(tuple(row)), tuple(row.values()))
 
 
 def device(**more: Any) -> dict[str, Any]:
@@ -191,7 +195,7 @@ def test_rows_are_the_changes_that_events_would_be(rows: list[ImportedRow]) -> N
     events = [event for row in rows for event in events_of(row)]
     hashes = TenantHashes(HASHES, CUSTOMER)
     expected, touched = fold(events, hashes), touched_by(events, hashes)
-    assert TenantRows.of(rows, HASHES).changes() == (touched, expected)
+    assert changes_of(rows, HASHES) == (touched, expected)
 
 
 def damaged_parquet(file: Path) -> None:
@@ -314,35 +318,113 @@ tokens: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
 
 
 @settings(max_examples=examples(300), deadline=None)
-@given(odd_rows, tokens)
-def test_a_line_of_copy_is_the_row_of_the_state(said: dict[str, Any], token_said: dict[str, Any]) -> None:
-    row = convert({**said, **token_said})
-    tenant = TenantRows.of([row], HASHES)
-    (named,) = tenant.named
-    _, changes = tenant.changes()
-    ((device, state),) = changes.devices.items()
-    expected = row_of(device, tenant.names[device], state)
-    expected["last_seen_at"] = EPOCH + timedelta(milliseconds=state.last_seen)
+@given(st.lists(st.tuples(odd_rows, tokens), min_size=1, max_size=3, unique_by=lambda one: str(one[0]["clientId"])))
+def test_lines_of_copy_are_the_rows_of_the_states(said: list[tuple[dict[str, Any], dict[str, Any]]]) -> None:
+    rows = [convert({**one, **token_said}) for one, token_said in said]
+    copied = CopiedRows.of(RowColumns.of([(row, RawRow(1, (), ())) for row in rows]), CUSTOMER, HASHES)
+    for number, row in enumerate(rows):
+        touched, changes = changes_of([row], HASHES)
+        ((device, state),) = changes.devices.items()
+        expected = row_of(device, changes.names[device], state)
+        expected["last_seen_at"] = EPOCH + timedelta(milliseconds=state.last_seen)
+        assert copied.devices[number] == device
+        assert {copied.tokens[number]} - {None} == touched.tokens
+        assert {copied.contacts[number]} - {None} == touched.contacts
 
-    line = device_line(named)
-    assert line.endswith("\n")
-    cells = dict(zip(COPIED, map(cell, line.removesuffix("\n").split("\t")), strict=True))
-    assert {name: as_cell(expected.get(name)) for name in COPIED} == {
-        name: json.loads(text) if text and name in JSON_COLUMNS else text for name, text in cells.items()
-    }
-    token, claim = next(iter(changes.claims.items()), (None, None))
-    of_claim = [] if claim is None else [bytea(token), bytea(claim.device), str(claim.version)]
-    assert of_claim == [cell(one) for one in claim_line(named).split()]
-    links = [
-        [bytea(device), str(one.version), bytea(one.contact), None if one.contact_id is None else str(one.contact_id)]
-        for of_device in changes.links.values()
-        for one in of_device
-    ]
-    assert links == [[cell(one) for one in line.split("\t")] for line in link_line(named).splitlines()]
+        line = copied.device_lines[number]
+        assert line.endswith("\n")
+        cells = dict(zip(COPIED, map(cell, line.removesuffix("\n").split("\t")), strict=True))
+        assert {name: as_cell(expected.get(name)) for name in COPIED} == {
+            name: plain(name, text) if text else text for name, text in cells.items()
+        }
+        token, claim = next(iter(changes.claims.items()), (None, None))
+        of_claim = [] if claim is None else [bytea(token), bytea(claim.device), str(claim.version)]
+        assert of_claim == [cell(one) for one in copied.claim_lines[number].split()]
+        links = [
+            [
+                bytea(device),
+                str(one.version),
+                bytea(one.contact),
+                None if one.contact_id is None else str(one.contact_id),
+            ]
+            for of_device in changes.links.values()
+            for one in of_device
+        ]
+        assert links == [[cell(one) for one in line.split("\t")] for line in copied.link_lines[number].splitlines()]
+    wanted = [token for token in copied.tokens if token is not None]
+    rivals = {device for device, token in zip(copied.devices, copied.tokens, strict=True) if wanted.count(token) > 1}
+    assert copied.several == rivals
+
+
+# By column the same comes out as row by row
+
+any_cell = st.one_of(
+    st.none(),
+    st.sampled_from(
+        ["", "7", "true", "1", "en", "é", "a\0b", "\udcff", "…", '{"a": 1}', "{", "2023-11-14T22:13:20", "x" * 600]
+    ),
+    st.sampled_from([1, 0, -1, True, 2.0, 2**63, float("nan"), {"a": [1]}, [1], b"x", NOW + 10**7]),
+)
+usual_cells = {
+    "applicationCode": st.sampled_from(["A", "B"]),
+    "clientId": st.sampled_from(["c1", "c2", "c3"]),
+    "customerId": st.sampled_from(["7", 7, ""]),
+    "occurredAt": st.sampled_from(["5", "1700000000123", 7, None]),
+    "lastSeenAt": st.sampled_from(["6", "2023-11-14T22:13:20", None]),
+    "language": st.sampled_from(["en", "", "de"]),
+    "pushEnabled": st.sampled_from(["true", "no", True, None]),
+    "attributes": st.sampled_from(['{"a": 1}', "", {"b": [2]}]),
+    "contactId": st.sampled_from(["41", 42, None]),
+    "orphanedSince": st.sampled_from(["3", None]),
+    "pushToken": st.sampled_from(["t1", "t\\2", ""]),
+    "pushTokenKind": st.sampled_from(["apns", "fcm_fid"]),
+    "pushTokenStatus": st.sampled_from(["valid", "invalid", None]),
+    "webPushEndpoint": st.sampled_from([None, "https://push/1"]),
+}
+files = st.lists(st.sampled_from(sorted(usual_cells)), min_size=2, unique=True).flatmap(
+    lambda names: st.tuples(
+        st.just(tuple(names)),
+        st.lists(
+            st.tuples(
+                *(st.one_of(usual_cells[name], usual_cells[name], usual_cells[name], any_cell) for name in names)
+            ),
+            min_size=1,
+            max_size=4,
+        ),
+    )
+)
+
+
+@settings(max_examples=examples(1200), deadline=None)
+@given(files, st.sampled_from([None, "A", "x" * 600]))
+def test_by_column_a_file_says_what_it_says_row_by_row(
+    file: tuple[tuple[str, ...], list[tuple[Any, ...]]], application: str | None
+) -> None:
+    names, cells = file
+    plan, by_row = ColumnMap().plan(names), converter(application)
+    raws = [RawRow(line, names, values) for line, values in enumerate(cells)]
+    usual, odd = usual_rows_by_customer(plan, raws, by_row)
+    converted = sorted(raw.line for columns in usual.values() for raw in columns.raws)
+    assert sorted(converted + [raw.line for raw in odd]) == list(range(len(raws)))
+    for customer_id, columns in usual.items():
+        expected = RowColumns.of([(by_row.convert(plan, raw.values), raw) for raw in columns.raws])
+        assert {by_row.convert(plan, raw.values).customer_id for raw in columns.raws} == {customer_id}
+        columns.info = {name: cells for name, cells in columns.info.items() if any(cell is not None for cell in cells)}
+        assert columns == expected
+    for raw in odd:
+        with pytest.raises(RowError):
+            by_row.convert(plan, raw.values)
 
 
 JSON_COLUMNS = ("info_versions", "attributes", "push_settings", "web_push")
 ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+
+
+def plain(name: str, text: str) -> Any:
+    """A cell as the JSON of `row_of` has it: there is more than one way to write a time."""
+    if name in JSON_COLUMNS:
+        return json.loads(text)
+    return datetime.fromisoformat(text).isoformat() if name in ("last_seen_at", "orphaned_since") else text
 
 
 def cell(text: str) -> str | None:

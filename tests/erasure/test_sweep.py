@@ -257,6 +257,22 @@ async def test_hashes_go_when_no_transport_can_bring_the_events_back(erasing: Er
         assert erasing.query(f"SELECT FROM tenant_7.{table}") == []
 
 
+async def test_tombstones_stay_while_a_customer_is_imported_from_the_legacy_store(erasing: Erasing) -> None:
+    erasing.delete_contact(42)
+    erasing.delete_device("gone")
+    tables = ("contact_tombstones", "device_tombstones")
+    for table in tables:
+        erasing.query(f"UPDATE tenant_7.{table} SET recorded_at = now() - interval '46 days'")
+    erasing.query("INSERT INTO clientmgr.legacy_migrations VALUES (7, 'postgres with fallback', now(), 'test')")
+    erasing.sweep()
+    assert [len(erasing.query(f"SELECT FROM tenant_7.{table}")) for table in tables] == [1, 1]
+
+    erasing.query("UPDATE clientmgr.legacy_migrations SET stage = 'postgres only'")
+    erasing.query("UPDATE clientmgr.erasure_sweeps SET started_at = started_at - interval '1 day'")
+    erasing.sweep()
+    assert [len(erasing.query(f"SELECT FROM tenant_7.{table}")) for table in tables] == [0, 0]
+
+
 async def test_one_sweep_at_a_time(erasing: Erasing) -> None:
     with erasing.database.connect(Role.WRITER) as connection:
         connection.execute("SELECT pg_advisory_lock(7106410, 1)")

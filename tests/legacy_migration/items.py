@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
+from psycopg.rows import dict_row
+
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.legacy_migration.events import StoredItem
@@ -31,3 +33,12 @@ def put_scan(database: Database, customer_id: CustomerId, items: Iterable[Stored
             (customer_id, scanned_at, len(rows)),
         )
     return scanned_at
+
+
+def noted(database: Database, customer_id: CustomerId) -> dict[str, Any]:
+    """How far the import of the last scan is, and what the comparison came to."""
+    with database.connect(Role.READER) as connection, connection.cursor(row_factory=dict_row) as cursor:
+        cursor.execute("SELECT * FROM clientmgr.legacy_imports WHERE customer_id = %s", (customer_id,))
+        found = cursor.fetchone()
+    assert found is not None
+    return found

@@ -21,10 +21,10 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError, TenantUnavailableError, UnknownTenantError, is_permanent
 from clientmgr.base.settings import Settings
-from clientmgr.devices.imports.changes import TenantRows
 from clientmgr.devices.imports.columns import ColumnMap
 from clientmgr.devices.imports.files import Format, RawRow, digest_of, format_of, header_of, read_rows
 from clientmgr.devices.imports.progress import ImportTotals, Progress, ProgressFile, RejectedRows
+from clientmgr.devices.imports.row_columns import RowColumns, usual_rows_by_customer
 from clientmgr.devices.imports.rows import ImportedRow, RowConverter, RowError
 from clientmgr.devices.imports.writing import PreparedRows, write_rows
 from clientmgr.devices.store import DeviceStore
@@ -37,8 +37,6 @@ COLLECTED_AFTER = 200_000
 """Objects: more than a portion makes."""
 TOO_LARGE = "54"
 """SQLSTATE class: a value is too large for something."""
-
-Numbered = tuple[ImportedRow, RawRow]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +67,8 @@ class ImportReport:
 @dataclass(slots=True)
 class _Portion:
     read: int = 0
-    tenants: dict[CustomerId, PreparedRows] = field(default_factory=dict)
-    raw: dict[CustomerId, list[Numbered]] = field(default_factory=dict)
+    rows: dict[CustomerId, RowColumns] = field(default_factory=dict)
+    prepared: dict[CustomerId, PreparedRows] = field(default_factory=dict)
     rejected: list[tuple[RawRow, str]] = field(default_factory=list)
 
 
@@ -179,38 +177,63 @@ class DeviceImport:
 
     def _prepare(self, rows: Iterator[RawRow]) -> _Portion:
         portion = _Portion()
-        by_tenant: defaultdict[CustomerId, list[Numbered]] = defaultdict(list)
+        alike: dict[tuple[str, ...], list[RawRow]] = {}
+        columns: Sequence[str] | None = None
         for raw in itertools.islice(rows, ROWS_A_PORTION):
             portion.read += 1
+            if raw.problem is not None:
+                portion.rejected.append((raw, raw.problem))
+                continue
+            if columns is not raw.columns:  # of most files all rows have the very same
+                columns = raw.columns
+                group = alike.setdefault(tuple(columns), [])
+            group.append(raw)
+        for names, group in alike.items():
+            self._convert(portion, names, group)
+        if not self._options.dry_run:
+            for customer_id, of_tenant in portion.rows.items():
+                portion.prepared[customer_id] = PreparedRows.of(customer_id, of_tenant, self._store.hashes)
+        return portion
+
+    def _convert(self, portion: _Portion, names: tuple[str, ...], group: list[RawRow]) -> None:
+        """Rows with the same columns: by column what is usual, one by one what is not."""
+        try:
+            plan = self._columns.plan(names)
+        except InvalidInputError as error:
+            portion.rejected += [(raw, str(error)) for raw in group]
+            return
+        usual, odd = usual_rows_by_customer(plan, group, self._converter)
+        by_tenant: defaultdict[CustomerId, list[tuple[ImportedRow, RawRow]]] = defaultdict(list)
+        for raw in odd:
             try:
-                if raw.problem is not None:
-                    raise RowError(raw.problem)
-                row = self._converter.convert(self._columns.plan(raw.columns), raw.values)
-            except (RowError, InvalidInputError) as error:
+                row = self._converter.convert(plan, raw.values)
+            except RowError as error:
                 portion.rejected.append((raw, str(error)))
             else:
                 by_tenant[row.customer_id].append((row, raw))
-        portion.raw = dict(by_tenant)
-        if not self._options.dry_run:
-            portion.tenants = {customer_id: self._prepared(of_tenant) for customer_id, of_tenant in by_tenant.items()}
-        return portion
+        for customer_id, of_tenant in itertools.chain(
+            usual.items(), ((customer_id, RowColumns.of(converted)) for customer_id, converted in by_tenant.items())
+        ):
+            if customer_id in portion.rows:
+                portion.rows[customer_id].add(of_tenant)
+            else:
+                portion.rows[customer_id] = of_tenant
 
-    def _prepared(self, rows: Sequence[Numbered]) -> PreparedRows:
-        return PreparedRows.of(TenantRows.of((row for row, _ in rows), self._store.hashes))
+    def _row(self, raw: RawRow) -> ImportedRow:
+        return self._converter.convert(self._columns.plan(raw.columns), raw.values)
 
     async def _write(self, connection: AsyncConnection[Any], tenants: TenantDirectory, portion: _Portion) -> None:
         totals = self.progress.totals
         rejected = list(portion.rejected)
-        statuses = await tenants.ask_registry(connection, list(portion.raw)) if portion.raw else {}
-        for customer_id in sorted(portion.raw):
-            rows = portion.raw[customer_id]
+        statuses = await tenants.ask_registry(connection, list(portion.rows)) if portion.rows else {}
+        for customer_id in sorted(portion.rows):
             try:
                 ensure_usable(customer_id, statuses[customer_id])
             except (UnknownTenantError, TenantUnavailableError) as error:
-                rejected += [(raw, f"customerId: {error}") for _, raw in rows]
+                rejected += [(raw, f"customerId: {error}") for raw in portion.rows[customer_id].raws]
                 continue
             if not self._options.dry_run:
-                rejected += await self._write_tenant(connection, rows, portion.tenants[customer_id])
+                rejected += await self._write_tenant(connection, portion.prepared[customer_id])
         for raw, reason in sorted(rejected, key=lambda one: one[0].line):
             totals.reject(reason)
             if not self._options.dry_run:
@@ -221,25 +244,27 @@ class DeviceImport:
             self.progress.rejected_bytes = self._rejected.flush()
             self._progress_file.write(self.progress)
 
-    async def _write_tenant(
-        self, connection: AsyncConnection[Any], rows: Sequence[Numbered], prepared: PreparedRows
-    ) -> list[tuple[RawRow, str]]:
+    async def _write_tenant(self, connection: AsyncConnection[Any], prepared: PreparedRows) -> list[tuple[RawRow, str]]:
         """Write; where a row is to blame for a failure, find it by halves. Returns the rows that can't be written."""
         try:
             async with connection.transaction():
-                await write_rows(connection, self._store, prepared)
+                await write_rows(connection, self._store, prepared, self._row)
         except psycopg.Error as error:
             if connection.closed or not (is_permanent(error) or (error.sqlstate or "").startswith(TOO_LARGE)):
                 raise
+            rows = prepared.columns
             if len(rows) == 1:
                 return [
-                    (rows[0][1], f"row: PostgreSQL refuses it: {error.diag.message_primary or type(error).__name__}")
+                    (rows.raws[0], f"row: PostgreSQL refuses it: {error.diag.message_primary or type(error).__name__}")
                 ]
             middle = len(rows) // 2
-            halves = rows[:middle], rows[middle:]
+            first, second = set(range(middle)), set(range(middle, len(rows)))
             return [
                 rejected
-                for half in halves
-                for rejected in await self._write_tenant(connection, half, self._prepared(half))
+                for left_out in (second, first)
+                for rejected in await self._write_tenant(
+                    connection,
+                    PreparedRows.of(prepared.customer_id, rows.without(left_out), self._store.hashes),
+                )
             ]
         return []

@@ -26,6 +26,7 @@ from clientmgr.devices.imports.columns import Plan
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _KINDS: Final = frozenset(get_args(TokenKind))
+KINDS_OF_TEXT: Final = _KINDS - {"webpush"}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,19}(\.0+)?")
 _BOOLEANS: Final = {
     **dict.fromkeys(("true", "t", "yes", "y", "1"), True),
@@ -63,9 +64,9 @@ class RowConverter:
         self, *, now_ms: int, default_version: int, customer_id: CustomerId | None, application_code: str | None
     ) -> None:
         self._latest = now_ms + FUTURE_TOLERANCE_MS
-        self._default_version = default_version
         self._customer_id = customer_id
-        self._application_code = application_code
+        self.default_version = default_version
+        self.application_code = application_code
 
     def convert(self, plan: Plan, values: Sequence[Any]) -> ImportedRow:
         if plan.unknown:
@@ -77,7 +78,7 @@ class RowConverter:
             name: value for name, place in plan.single.items() if (value := values[place]) is not None and value != ""
         }
         info: dict[str, Any] = {
-            name: _text(json_name, value) if kind is Kind.TEXT else _PARSERS[kind](json_name, value)
+            name: PARSERS[kind](json_name, value)
             for place, name, json_name, kind in plan.info
             if (value := values[place]) is not None and value != ""
         }
@@ -87,21 +88,20 @@ class RowConverter:
         version = self._version(said)
         contact_id = said.get(columns.CONTACT)
         since = said.get(columns.ORPHANED_SINCE)
-        token, is_invalid = _token(said)
+        token, is_invalid = token_in(said)
         return ImportedRow(
-            self._customer(said),
+            self.customer(said.get(columns.CUSTOMER)),
             version,
-            self._identifier(columns.APPLICATION, said.get(columns.APPLICATION, self._application_code)),
-            self._identifier(columns.CLIENT, said.get(columns.CLIENT)),
+            self.identifier(columns.APPLICATION, said.get(columns.APPLICATION, self.application_code)),
+            self.identifier(columns.CLIENT, said.get(columns.CLIENT)),
             info,
             token,
             is_invalid,
-            None if contact_id is None else _contact_id(contact_id),
+            None if contact_id is None else contact_id_of(contact_id),
             None if since is None or contact_id is not None else min(version, moment_of(columns.ORPHANED_SINCE, since)),
         )
 
-    def _customer(self, said: dict[str, Any]) -> CustomerId:
-        value = said.get(columns.CUSTOMER)
+    def customer(self, value: Any) -> CustomerId:
         if value is None:
             if self._customer_id is None:
                 raise RowError(
@@ -119,14 +119,17 @@ class RowConverter:
     def _version(self, said: dict[str, Any]) -> int:
         for name in (columns.OCCURRED_AT, columns.LAST_SEEN):
             if (value := said.get(name)) is not None:
-                version = moment_of(name, value)
-                if version > self._latest:
-                    raise RowError(f"{name}: expected a time of the past, got {value!s}")
-                return version
-        return self._default_version
+                return self.past_moment(name, value)
+        return self.default_version
+
+    def past_moment(self, name: str, value: Any) -> int:
+        moment = moment_of(name, value)
+        if moment > self._latest:
+            raise RowError(f"{name}: expected a time of the past, got {value!s}")
+        return moment
 
     @staticmethod
-    def _identifier(name: str, value: Any) -> str:
+    def identifier(name: str, value: Any) -> str:
         if value is None:
             raise RowError(f"{name}: expected, but missing")
         text = _text(name, str(value) if type(value) is int else value)
@@ -139,7 +142,7 @@ class RowConverter:
         return text
 
 
-def _token(said: dict[str, Any]) -> tuple[PushTokenPayload | None, bool]:
+def token_in(said: dict[str, Any]) -> tuple[PushTokenPayload | None, bool]:
     """The push token or subscription of a row, and whether it is an invalid one. No reason quotes a token."""
     token, web_push = said.get(columns.TOKEN), _web_push(said)
     if token is None and web_push is None:
@@ -155,11 +158,20 @@ def _token(said: dict[str, Any]) -> tuple[PushTokenPayload | None, bool]:
         raise RowError(f"{columns.KIND}: {kind!r} goes with {wanted} alone")
     if web_push is not None:
         return PushTokenPayload("webpush", web_push=web_push), status == "invalid"
-    text = _text(columns.TOKEN, token)
+    return PushTokenPayload(kind, push_token=token_part(token)), status == "invalid"
+
+
+def token_part(value: Any) -> str:
+    text = _text(columns.TOKEN, value)
     if len(text) > LONGEST_TOKEN:
         raise RowError(f"{columns.TOKEN}: expected at most {LONGEST_TOKEN} characters, got {len(text)}")
     _refuse_masked(columns.TOKEN, text)
-    return PushTokenPayload(kind, push_token=text), status == "invalid"
+    return text
+
+
+def token_text(token: PushTokenPayload) -> str:
+    """What a token is known by, before it is hashed."""
+    return token.web_push.endpoint if isinstance(token.web_push, WebPush) else str(token.push_token)
 
 
 def _web_push(said: dict[str, Any]) -> WebPush | None:
@@ -221,7 +233,7 @@ def _integer(name: str, value: Any) -> int:
     return number
 
 
-def _contact_id(value: Any) -> int:
+def contact_id_of(value: Any) -> int:
     contact_id = _integer(columns.CONTACT, value)
     if contact_id <= 0:
         raise RowError(f"{columns.CONTACT}: expected a positive integer, got {contact_id}")
@@ -286,7 +298,7 @@ def _shown(value: Any) -> str:
     return shown if len(shown) <= 60 else shown[:57] + "…"
 
 
-_PARSERS: Final[dict[Kind, Callable[[str, Any], Any]]] = {
+PARSERS: Final[dict[Kind, Callable[[str, Any], Any]]] = {
     Kind.TEXT: _text,
     Kind.BOOLEAN: _boolean,
     Kind.INTEGER: _integer,

@@ -5,8 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from clientmgr.base.database import Role
-from clientmgr.legacy_migration.moving import customers_to_import, status_of
-from clientmgr.legacy_migration.stages import IMPORTED
+from clientmgr.legacy_migration.moving import customers_being_imported, customers_to_import
 from clientmgr_dagster.automation import SCHEDULES, SENSORS
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.defs.legacy_migration.assets import IMPORT, SCANNED, STAGE
@@ -53,8 +52,8 @@ def nightly_legacy_migration(
     context: dg.ScheduleEvaluationContext, tenants: TenantsResource
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
     with tenants.database.connect(Role.READER) as connection:
-        migrating = [one for one in status_of(connection, tenants.settings) if one.started and one.stage in IMPORTED]
-    keys = _neighbours(context.instance, [str(one.customer_id) for one in migrating])
+        migrating = customers_being_imported(connection)
+    keys = _neighbours(context.instance, [str(customer) for customer in sorted(migrating)])
     if not keys:
         yield dg.SkipReason("no customer is being migrated")
         return

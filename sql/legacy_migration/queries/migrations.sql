@@ -34,6 +34,12 @@ LEFT JOIN clientmgr.legacy_imports AS i ON i.customer_id = m.customer_id
 WHERE m.stage = 'importing' AND (i.scanned_at IS NULL OR i.scanned_at < m.changed_at)
 ORDER BY m.customer_id;
 
+-- name: being_imported
+SELECT m.customer_id
+FROM clientmgr.legacy_migrations AS m
+JOIN clientmgr.tenants AS t ON t.customer_id = m.customer_id AND t.status = 'active'
+WHERE m.stage = ANY(%(stages)s::text []);
+
 -- name: count_answers
 INSERT INTO clientmgr.legacy_fallback_answers AS a (customer_id, hour, contacts, from_fallback)
 SELECT n.customer_id, date_trunc('hour', now()), n.contacts, n.from_fallback
