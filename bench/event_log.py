@@ -9,20 +9,17 @@ three nightly ones, in chunks, with the assets, checks, summaries and numbers th
 | an event for each tenant | every run materialises all its tenants, planned one by one: Dagster's default; in batches |
 
 Assumed: 2% of the tenants delete contacts in an hour; in a night 20% have orphans, and all have other numbers of
-devices. Every run renews as many unchanged tenants as it may. Chunks are alike, so fewer tenants are scaled up to
-10,000, and of the second variant two hours to a day.
+devices. Chunks are alike, so fewer tenants are scaled up to 10,000, and of the second variant two hours to a day.
 """
 
-import contextlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import dagster as dg
 import psycopg
 
-from bench.harness.dagster_instance import dagster_instance
+from bench.harness.dagster_instance import QUIET, dagster_instance
 from bench.harness.measure import Sample, measure
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
@@ -117,7 +114,7 @@ def compare(server: BenchPostgres, *, tenants: int, hours: int) -> Comparison:
     for variant in (OURS, EACH):
         name = f"day_{int(variant.leaves_out)}"
         server.create_database(name)
-        with _renewing_all_it_may(), dagster_instance(server, name, plans_whole_runs=variant.leaves_out) as instance:
+        with dagster_instance(server, name, plans_whole_runs=variant.leaves_out) as instance:
             keys = [str(number) for number in range(1, tenants + 1)]
             instance.add_dynamic_partitions("tenants", keys)
             day = _Day(instance, server, name, keys, variant)
@@ -188,7 +185,7 @@ class _Day:
                 tags = {**request.tags, "turn": str(turn)}
                 if self._variant.leaves_out:
                     tags[materialisations.SCHEDULE_TAG] = name
-                result = self._jobs[name].execute_in_process(instance=self._instance, tags=tags)
+                result = self._jobs[name].execute_in_process(run_config=QUIET, instance=self._instance, tags=tags)
                 run = self._instance.get_run_by_id(result.run_id)
                 for _ in range(EVENTS_BEFORE_A_RUN):
                     self._instance.report_engine_event("as many words as Dagster's launcher needs for it", run)
@@ -228,14 +225,3 @@ def _job(name: str, assets: Sequence[Asset]) -> dg.JobDefinition:
 
     job = dg.define_asset_job(name, dg.AssetSelection.assets(*(one.name for one in assets)))
     return dg.Definitions(assets=[step], jobs=[job], executor=dg.in_process_executor).resolve_job_def(name)
-
-
-@contextlib.contextmanager
-def _renewing_all_it_may() -> Iterator[None]:
-    """The most that the rule allows."""
-    before = materialisations.RENEWED_AFTER
-    materialisations.RENEWED_AFTER = timedelta(0)  # type: ignore[misc]
-    try:
-        yield
-    finally:
-        materialisations.RENEWED_AFTER = before  # type: ignore[misc]

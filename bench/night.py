@@ -28,7 +28,7 @@ import psycopg
 from bench.batch.session import Driver, running_driver
 from bench.batch.variants import PLAIN_SQL
 from bench.batch.workload import ORPHANED_BEFORE, Workload, make_workload
-from bench.harness.dagster_instance import dagster_instance
+from bench.harness.dagster_instance import QUIET, dagster_instance
 from bench.harness.measure import Sample, ensure_same_work
 from bench.harness.options import Options
 from bench.harness.report import Comparison, Line
@@ -110,6 +110,7 @@ class _Night:
         definition = defs.resolve_job_def(job)
         for request in requests_for_all([str(one) for one in customers], name=job, moment="night", size=size):
             definition.execute_in_process(
+                run_config=QUIET,
                 instance=self._instance,
                 partition_key=request.partition_key,
                 tags={**request.tags, SCHEDULE_TAG: job},

@@ -5,8 +5,8 @@ What is in a tuple, or made by `@dg.definitions`, is not found: `tests/dagster/t
 """
 
 import functools
-import operator
 import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import dagster as dg
@@ -14,7 +14,7 @@ import dagster as dg
 from clientmgr.base.logs import log_to_stdout
 from clientmgr_dagster import defs as our_defs
 from clientmgr_dagster.catalogue import describing
-from clientmgr_dagster.policies import AS_LONG_AS_WANTED, FRESHNESS
+from clientmgr_dagster.policies import AS_LONG_AS_WANTED, freshness_by
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
 from clientmgr_dagster.runs.executor import watched_executor
 from clientmgr_dagster.spark.session import SparkResource
@@ -40,18 +40,19 @@ def build_definitions(*more: ModuleType, **resources: object) -> dg.Definitions:
         found = [dg.load_definitions_from_package_module(package) for package in (our_defs, *more)]
         everything = dg.Definitions.merge(shared, *found)
         described = everything.map_resolved_asset_specs(func=describing(everything))
-        return described.map_resolved_asset_specs(
-            func=lambda spec: dg.apply_freshness_policy(spec, FRESHNESS), selection=_scheduled(everything)
-        )
+        for selection, policy in _rhythms(everything):
+            late_after = functools.partial(dg.apply_freshness_policy, policy=policy)
+            described = described.map_resolved_asset_specs(func=late_after, selection=selection)
+        return described
 
 
-def _scheduled(definitions: dg.Definitions) -> dg.AssetSelection:
-    """The assets that some schedule computes again and again."""
-    jobs = [schedule.job for schedule in definitions.schedules or ()]
-    # A job that is made of ops selects no assets.
-    asset_jobs = [job for job in jobs if not isinstance(job, dg.JobDefinition)]
-    selections = [job.selection for job in asset_jobs if not AS_LONG_AS_WANTED.items() <= (job.tags or {}).items()]
-    return functools.reduce(operator.or_, selections)
+def _rhythms(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetSelection, dg.FreshnessPolicy]]:
+    """The assets that some schedule computes again and again, and when they are late."""
+    for schedule in definitions.schedules or ():
+        job = schedule.job
+        # A job that is made of ops selects no assets.
+        if not isinstance(job, dg.JobDefinition) and not AS_LONG_AS_WANTED.items() <= (job.tags or {}).items():
+            yield job.selection, freshness_by(schedule.cron_schedule)
 
 
 defs = build_definitions()

@@ -1,7 +1,6 @@
-"""How errors and stops reach Dagster: a step is tried again only where that can help, and a stopped run stays stopped.
+"""How failures and stops reach Dagster: a run names the tenants that failed, and a stopped run stays stopped.
 
-A run names the tenants that failed. That no step is tried again after an interrupt is the retry policy's rule
-(`policies.RetryUnlessInterrupted`).
+Which errors a step is tried again after is the retry policy's rule (`policies.RetryWhereItHelps`).
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -11,27 +10,23 @@ import dagster as dg
 from dagster._core.errors import DagsterExecutionInterruptedError  # what a step raises that is terminated
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.errors import is_permanent
 from clientmgr.base.stopping import StillWanted, StoppedError
 from clientmgr_dagster.chunks import still_active
 from clientmgr_dagster.materialisations import mark_failed
 from clientmgr_dagster.metadata import failure_table
 from clientmgr_dagster.resources import TenantsResource
-from clientmgr_dagster.runs.wanted import run_is_wanted
+from clientmgr_dagster.runs.wanted import asking_whether_wanted
 
 
 @contextmanager
 def stoppable(context: dg.OpExecutionContext | dg.AssetExecutionContext) -> Iterator[StillWanted]:
     """For work that destroys: yields what it asks before each batch. Work that stopped is an interrupted step."""
-
-    def still_wanted() -> bool:
-        return run_is_wanted(context.instance, context.run.run_id)
-
-    try:
-        yield still_wanted
-    except StoppedError as stop:
-        context.log.warning(str(stop))
-        raise DagsterExecutionInterruptedError(str(stop)) from stop
+    with asking_whether_wanted(context.instance, context.run.run_id) as still_wanted:
+        try:
+            yield still_wanted
+        except StoppedError as stop:
+            context.log.warning(str(stop))
+            raise DagsterExecutionInterruptedError(str(stop)) from stop
 
 
 @contextmanager
@@ -49,19 +44,6 @@ def reporting_even_if_it_fails(context: dg.AssetExecutionContext, report: Callab
             context.log.warning(f"what was done is not reported: {type(error).__name__}")
         raise
     report()
-
-
-@contextmanager
-def permanent_errors_are_final() -> Iterator[None]:
-    """An error that no retry can mend fails the step at once, whatever its retry policy."""
-    try:
-        yield
-    except StoppedError:
-        raise
-    except Exception as error:
-        if is_permanent(error):
-            raise dg.Failure(str(error), allow_retries=False) from error
-        raise
 
 
 def fail_if_tenants_failed(

@@ -7,7 +7,7 @@ time, 20 ms each; what an asset yields is written in batches, but stands for eve
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Final
 
 import dagster as dg
@@ -26,9 +26,6 @@ from clientmgr.base.portions import portions
 OwnNumbers = Mapping[str, int | str]
 
 SCHEDULE_TAG: Final = "dagster/schedule_name"
-RENEWED_AFTER: Final = timedelta(hours=20)
-"""Less than a day: a nightly run may start a little earlier than the last one."""
-MOST_RENEWED: Final = 1
 PAGE: Final = 500
 
 
@@ -47,13 +44,12 @@ def worth_an_event(
     last: Mapping[CustomerId, Last],
     *,
     work: Collection[str],
-    now: datetime,
 ) -> set[CustomerId]:
     """The rule for scheduled runs: who of these tenants is materialised. For the others nothing changed.
 
     A tenant is if it never was, if the run did something for it (a number in `work` is not 0), if its other numbers are
-    not those of its newest materialisation, or if it failed since. Of the rest, up to MOST_RENEWED are renewed, the
-    oldest first, if they are older than RENEWED_AFTER: an asset of which nothing changes stays fresh.
+    not those of its newest materialisation, or if it failed since. Where nobody is, the one with the oldest is: by it
+    Dagster sees that the schedule works, and that an asset of which nothing changes is fresh.
     """
     changed = {
         customer
@@ -63,8 +59,7 @@ def worth_an_event(
         or any(own.get(name) for name in work)
         or _without(last[customer].numbers, work) != _without(own, work)
     }
-    old = [one for one in numbers if one not in changed and last[one].at < now - RENEWED_AFTER]
-    return changed.union(sorted(old, key=lambda one: last[one].at)[:MOST_RENEWED])
+    return changed or set(sorted(numbers, key=lambda one: last[one].at)[:1])
 
 
 def _without(numbers: OwnNumbers, names: Collection[str]) -> OwnNumbers:
@@ -85,7 +80,7 @@ def materialise(
     chosen: Collection[CustomerId] = numbers
     if leaves_out_unchanged(context):
         last = _last_of(context.instance, asset_key, numbers)
-        chosen = worth_an_event(numbers, last, work=work, now=datetime.now(UTC))
+        chosen = worth_an_event(numbers, last, work=work)
     _write(
         context,
         [

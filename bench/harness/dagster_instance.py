@@ -5,12 +5,16 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, Final
 
 import dagster as dg
 
 from bench.harness.servers import BenchPostgres
 from clientmgr.local.processes.dagster_home import write_dagster_home
 from clientmgr.local.processes.programs import config_file
+
+QUIET: Final[dict[str, Any]] = {"loggers": {"console": {"config": {"log_level": "ERROR"}}}}
+"""Run config: a run in this process tells the console of each step, and each tenant, otherwise."""
 
 
 @contextlib.contextmanager

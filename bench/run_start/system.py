@@ -26,6 +26,7 @@ from clientmgr.contracts.topics import ACTIVATE_CUSTOMER
 from clientmgr.local.embedded.stack import EmbeddedStack
 from clientmgr.local.processes.dagster_runs import ENDED, DagsterRuns
 from clientmgr.local.processes.programs import dagster_programs
+from clientmgr.local.processes.shared_spark import shared_spark_programs, with_shared_spark
 from clientmgr.local.processes.supervisor import Program
 from clientmgr.local.processes.system import choose_ports, running, wait_for_ui
 from clientmgr.operations.code_server_socket import code_server_socket
@@ -69,13 +70,13 @@ class DagsterSystem:
         _until(lambda: str(TENANT) in self._runs.partitions("tenant_schema"), "Dagster knows the tenant")
         _until(lambda: not self._query(UNFINISHED), "nothing runs")
 
-    def click(self) -> Launched:
-        """Materialise the tenant's partition as the UI does."""
+    def click(self, asset: str) -> Launched:
+        """Materialise the tenant's partition of an asset as the UI does."""
         began = time.time()
         run_ids: list[str] = []
 
         def work() -> None:
-            run_ids.append(self._runs.materialise("tenant_schema", str(TENANT)))
+            run_ids.append(self._runs.materialise(asset, str(TENANT)))
             _until(lambda: self._runs.status(run_ids[0]) in ENDED, "the run ends")
 
         sample = measure(work)
@@ -123,9 +124,11 @@ def running_dagster(options: Options, *, is_ours: bool) -> Iterator[DagsterSyste
             settings = choose_ports(stack.settings)
             database = Database.from_settings(settings)
             migrate_database(database, audit=AuditLogger.from_settings(settings))
-            settings = made_logins(settings)
-            programs = dagster_programs(settings, {**os.environ, **settings.environment(), "LOG_FORMAT": "json"})
-            with running(programs if is_ours else _with_dagsters_own(programs, settings)):
+            settings = with_shared_spark(made_logins(settings))
+            environment = {**os.environ, **settings.environment(), "LOG_FORMAT": "json"}
+            programs = dagster_programs(settings, environment)
+            spark = shared_spark_programs(settings, environment)
+            with running([*spark, *(programs if is_ours else _with_dagsters_own(programs, settings))]):
                 wait_for_ui(settings, threading.Event())
                 system = DagsterSystem(settings, database)
                 system.prepare()

@@ -12,6 +12,7 @@ import pytest
 from dagster._core.errors import DagsterExecutionInterruptedError
 from pyspark.sql import worker
 
+from clientmgr.base.errors import SettingsError
 from clientmgr_dagster import spark
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import defs
@@ -19,10 +20,11 @@ from clientmgr_dagster.defs.lineage.daemons import daemon_assets
 from clientmgr_dagster.partitions import LIFECYCLE_TAGS, PARTITIONS, tenants_partitions
 from clientmgr_dagster.policies import (
     DAEMON_FRESHNESS,
-    FRESHNESS,
+    HOURLY_FRESHNESS,
+    NIGHTLY_FRESHNESS,
     RETRY_POLICY,
     SWEEP_FRESHNESS,
-    RetryUnlessInterrupted,
+    RetryWhereItHelps,
 )
 from clientmgr_dagster.spark.workers.nursery import IMPORTED
 
@@ -178,7 +180,7 @@ def test_every_step_is_retried_in_the_same_way_and_never_after_an_interrupt() ->
     assert {policy for policy in steps.values() if policy is not None} == {RETRY_POLICY}
     assert len(steps) > 8
     # By its class too: it compares as equal to Dagster's own, which starts an interrupted step again.
-    assert {type(op.retry_policy) for op in ops} <= {RetryUnlessInterrupted, type(None)}
+    assert {type(op.retry_policy) for op in ops} <= {RetryWhereItHelps, type(None)}
 
 
 def test_a_nightly_run_whose_process_died_is_started_again_as_a_lifecycle_run_is() -> None:
@@ -196,16 +198,25 @@ def test_a_nightly_run_whose_process_died_is_started_again_as_a_lifecycle_run_is
     assert {request.tags["dagster/max_retries"] for request in asked} == {LIFECYCLE_TAGS["dagster/max_retries"]}
 
 
-@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, DagsterExecutionInterruptedError])
-def test_an_interrupted_step_is_not_begun_again(interrupt: type[BaseException]) -> None:
+@pytest.mark.parametrize(
+    ("ended_by", "seen"),
+    [
+        (KeyboardInterrupt("stop"), KeyboardInterrupt),
+        (DagsterExecutionInterruptedError("stop"), DagsterExecutionInterruptedError),
+        (SettingsError("BIGQUERY_PROJECT: not set"), dg.Failure),
+    ],
+)
+def test_a_step_is_not_begun_again_after_an_interrupt_or_what_no_attempt_can_mend(
+    ended_by: BaseException, seen: type[BaseException]
+) -> None:
     begun = []
 
     @dg.op(retry_policy=RETRY_POLICY)
     def work() -> None:
         begun.append(1)
-        raise interrupt
+        raise ended_by
 
-    with pytest.raises(interrupt):
+    with pytest.raises(seen, match=str(ended_by)):
         dg.GraphDefinition("works", node_defs=[work]).execute_in_process()
     assert begun == [1]
 
@@ -277,19 +288,20 @@ def test_what_must_not_run_after_a_failed_check_waits_for_it() -> None:
 def test_whatever_has_a_rhythm_is_late_after_its_time() -> None:
     graph = defs.get_repository_def().asset_graph
     policies = {key.to_user_string(): graph.get(key).freshness_policy for key in graph.get_all_asset_keys()}
-    assert {name: policy for name, policy in policies.items() if policy is not None} == dict.fromkeys(
-        [
-            "audit_verification",
-            "contact_deletion_messages",
-            "contact_deletion_reconciliation",
-            "dashboard_tenant_metrics",
-            "dashboard_tenant_metrics_history",
-            "deleted_contacts",
-            "orphan_candidates",
-            "orphan_deletions",
-        ],
-        FRESHNESS,
-    ) | dict.fromkeys(DAEMONS, DAEMON_FRESHNESS) | {"erasure_sweeps": SWEEP_FRESHNESS}
+    nightly = [
+        "audit_verification",
+        "contact_deletion_reconciliation",
+        "dashboard_tenant_metrics",
+        "dashboard_tenant_metrics_history",
+        "orphan_candidates",
+        "orphan_deletions",
+    ]
+    assert {name: policy for name, policy in policies.items() if policy is not None} == {
+        **dict.fromkeys(nightly, NIGHTLY_FRESHNESS),
+        **dict.fromkeys(["deleted_contacts", "contact_deletion_messages"], HOURLY_FRESHNESS),
+        **dict.fromkeys(DAEMONS, DAEMON_FRESHNESS),
+        "erasure_sweeps": SWEEP_FRESHNESS,
+    }
 
 
 def test_loads_in_a_fresh_interpreter_without_a_database() -> None:

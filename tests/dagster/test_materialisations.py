@@ -15,7 +15,7 @@ from clientmgr.local.processes.programs import dagster_environment
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.chunks import active_customers_of
 from clientmgr_dagster.failing import fail_if_tenants_failed
-from clientmgr_dagster.materialisations import MOST_RENEWED, SCHEDULE_TAG, Last, worth_an_event
+from clientmgr_dagster.materialisations import SCHEDULE_TAG, Last, worth_an_event
 from clientmgr_dagster.metadata import log_partitions
 from clientmgr_dagster.partitions import partition_range
 from clientmgr_dagster.policies import PER_TENANT
@@ -40,19 +40,17 @@ def test_a_scheduled_run_tells_of_tenants_that_changed_were_worked_on_failed_sin
     before[worked_on] = last(numbers[worked_on])
     numbers[idle], before[idle] = same, last({"devices": 3, "deleted": 2})
 
-    chosen = worth_an_event(numbers, before, work=("deleted",), now=NOW)
+    chosen = worth_an_event(numbers, before, work=("deleted",))
 
     assert chosen == {new, other, worked_on, failed}
 
 
-def test_of_tenants_that_did_not_change_a_few_are_renewed_each_day_the_oldest_first() -> None:
+def test_where_no_tenant_changed_the_one_with_the_oldest_event_is_renewed() -> None:
     numbers = {customer: {"devices": 3} for customer in TENANTS}
-    before = {customer: last({"devices": 3}, hours=24 + customer) for customer in TENANTS}
-    before[TENANTS[-1]] = last({"devices": 3}, hours=19)
+    before = {customer: last({"devices": 3}, hours=customer) for customer in TENANTS}
 
-    chosen = worth_an_event(numbers, before, work=(), now=NOW)
-
-    assert chosen == set(TENANTS[-1 - MOST_RENEWED : -1])
+    assert worth_an_event(numbers, before, work=()) == {TENANTS[-1]}
+    assert worth_an_event({}, {}, work=()) == set()
 
 
 @pytest.fixture
@@ -100,7 +98,9 @@ class Counting:
         )
         written = self.instance.all_logs(result.run_id, of_type=dg.DagsterEventType.ASSET_MATERIALIZATION)
         partitions = [event.get_dagster_event().partition for event in written]
-        assert [one.partition for one in result.asset_materializations_for_node("counted")] == partitions
+        # Of a step that failed in the end, Dagster returns nothing.
+        told = [one.partition for one in result.asset_materializations_for_node("counted")]
+        assert told == (partitions if result.success else [])
         return partitions
 
     def failed(self) -> set[str]:
@@ -120,7 +120,7 @@ def test_a_schedule_leaves_out_who_did_not_change_and_a_person_always_sees_a_res
     assert query(batches) == [(3, 1)], "one statement writes them all"
     plans = "SELECT count(*) FROM dagster.event_logs WHERE dagster_event_type = 'ASSET_MATERIALIZATION_PLANNED'"
     assert query(plans) == [(1,)], "one for the run, not one for each tenant"
-    assert counting.run(scheduled=True) == []
+    assert counting.run(scheduled=True) == ["1"], "one of them tells that the schedule works"
 
     counting.numbers[2] = 21
     assert counting.run(scheduled=True) == ["2"]
@@ -134,7 +134,7 @@ def test_only_the_tenants_that_failed_are_shown_as_failed_and_the_next_success_i
     counting.run(scheduled=True)
     del counting.numbers[2]
 
-    assert counting.run(scheduled=True) == []
+    assert counting.run(scheduled=True) == ["1"]
     assert counting.failed() == {"2"}
     status = stored.get_status_by_partition(KEY, ["1", "2", "3"], PER_TENANT["partitions_def"])
     assert status is not None

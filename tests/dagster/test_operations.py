@@ -15,6 +15,7 @@ from clientmgr_dagster.defs.operations.audit_verification import audit_verificat
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
 from clientmgr_dagster.defs.tenancy.assets import tenant_schema
 from clientmgr_dagster.resources import TenantsResource
+from clientmgr_dagster.runs.wanted import asking_whether_wanted
 
 Query = Callable[..., list[tuple[Any, ...]]]
 
@@ -34,6 +35,24 @@ def test_our_dagster_yaml_says_what_it_means(stored: dg.DagsterInstance) -> None
     assert stored.run_monitoring_max_runtime_seconds == 4 * 3600
     pools = stored.get_concurrency_config().pool_config
     assert (pools.default_pool_limit, str(pools.pool_granularity)) == (2, "PoolGranularity.RUN")
+
+
+def test_a_run_is_wanted_until_it_is_stopped_and_a_storage_that_is_away_is_no_answer(
+    stored: dg.DagsterInstance, query: Query
+) -> None:
+    run_id = stored.create_run_for_job(dg.GraphDefinition("nothing").to_job()).run_id
+    with asking_whether_wanted(stored, run_id) as is_wanted:
+        assert is_wanted()
+        query("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'run_status'")
+        assert is_wanted(), "on a new connection"
+        query("ALTER TABLE dagster.runs RENAME TO away")
+        with pytest.raises(ConnectionError):
+            is_wanted()
+        query("ALTER TABLE dagster.away RENAME TO runs")
+        stored.report_run_canceled(stored.get_runs()[0])
+        assert not is_wanted()
+    with asking_whether_wanted(stored, "deleted") as is_wanted:
+        assert not is_wanted()
 
 
 def test_the_audit_log_is_verified_and_what_came_of_it_is_remembered(

@@ -14,11 +14,11 @@ from clientmgr.base.database import Database
 from clientmgr.base.settings import Settings
 from clientmgr.orphans import deletion
 from clientmgr.orphans.deletion import OrphanDeletion
-from clientmgr_dagster import failing
 from clientmgr_dagster.defs.contact_deletion.assets import MESSAGES, contact_deletions
 from clientmgr_dagster.defs.orphans.assets import DELETIONS, orphans
-from clientmgr_dagster.policies import RetryUnlessInterrupted
+from clientmgr_dagster.policies import RetryWhereItHelps
 from clientmgr_dagster.resources import TenantsResource, bigquery_resource
+from clientmgr_dagster.runs import wanted
 from clientmgr_dagster.spark.session import SparkResource
 from tests.orphans.rig import ONE, TWO, Rig
 
@@ -45,8 +45,8 @@ def rig(database: Database, settings: Settings, instance: dg.DagsterInstance) ->
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = RetryUnlessInterrupted.calculate_delay
-    monkeypatch.setattr(RetryUnlessInterrupted, "calculate_delay", lambda self, number: 0 * real(self, number))
+    real = RetryWhereItHelps.calculate_delay
+    monkeypatch.setattr(RetryWhereItHelps, "calculate_delay", lambda self, number: 0 * real(self, number))
 
 
 def materialize(instance: dg.DagsterInstance, asset: str, config: dict[str, Any] | None = None) -> str:
@@ -114,7 +114,7 @@ def test_a_step_tried_again_reports_all_that_the_run_deleted(
 ) -> None:
     rig.fill(ONE)
     rig.fill(TWO)
-    monkeypatch.setattr(failing, "run_is_wanted", answers(*looks, storage_is_away()))
+    monkeypatch.setattr(wanted, "run_is_wanted", answers(*looks, storage_is_away()))
 
     run_id = materialize(instance, DELETIONS)
 
@@ -168,7 +168,7 @@ def test_a_dry_run_tried_again_reports_what_it_would_delete_once(
     rig.fill(ONE)
     rig.fill(TWO)
     rig.query("""UPDATE "tenant_1".devices SET orphaned_since = now() WHERE client_id = 'c1'""")
-    monkeypatch.setattr(failing, "run_is_wanted", answers(True, storage_is_away()))
+    monkeypatch.setattr(wanted, "run_is_wanted", answers(True, storage_is_away()))
 
     run_id = materialize(instance, DELETIONS, {"dry_run": True})
 
@@ -184,7 +184,7 @@ def test_what_was_published_before_an_error_is_reported(
     for customer in (ONE, TWO):
         rig.query(WAITING.format(customer=customer))
     # The first tenant: a batch, and a look that finds no other.
-    monkeypatch.setattr(failing, "run_is_wanted", answers(True, True, storage_is_away()))
+    monkeypatch.setattr(wanted, "run_is_wanted", answers(True, True, storage_is_away()))
 
     run_id = materialize(instance, MESSAGES)
 
@@ -198,7 +198,7 @@ def test_what_was_published_before_a_stop_is_reported_and_nothing_of_those_not_r
 ) -> None:
     for customer in (ONE, TWO):
         rig.query(WAITING.format(customer=customer))
-    monkeypatch.setattr(failing, "run_is_wanted", answers(True, True, False))
+    monkeypatch.setattr(wanted, "run_is_wanted", answers(True, True, False))
 
     run_id = materialize(instance, MESSAGES)
 

@@ -19,7 +19,7 @@ from clientmgr.contact_deletions.bigquery import StoredResult, bounds
 from clientmgr.contact_deletions.paging import CustomersRows, fetch_pages
 from clientmgr.contact_deletions.publishing import Published, publish_deletions, unpublished, watermarks
 from clientmgr.contracts.topics import CONTACT_DELETION
-from clientmgr_dagster.chunks import active_customers_of
+from clientmgr_dagster.chunks import active_customers_of, still_active
 from clientmgr_dagster.defs.contact_deletion.checks import (
     EVERY_DELETION_PUBLISHED,
     NOTHING_FROM_THE_FUTURE,
@@ -113,7 +113,8 @@ def _fetch(
         waiting = unpublished(connection, customers)
     log_summary(context, FOUND, waiting, unit="contacts", rows_in_bigquery=rows.total())
     # Not the rows in BigQuery: within the overlap, every run finds those of the last again.
-    log_partitions(context, FOUND, ((one, {"waiting": waiting.get(one, 0)}) for one in customers), work=("waiting",))
+    active = sorted(still_active(tenants, customers))
+    log_partitions(context, FOUND, ((one, {"waiting": waiting.get(one, 0)}) for one in active), work=("waiting",))
 
 
 def _publish(context: dg.AssetExecutionContext, tenants: TenantsResource, customers: Sequence[CustomerId]) -> None:
@@ -144,8 +145,9 @@ def _publish(context: dg.AssetExecutionContext, tenants: TenantsResource, custom
 
     with stoppable(context) as still_wanted, reporting_even_if_it_fails(context, report):
         asyncio.run(publish(still_wanted))
-    # Only now is it known that they had nothing to publish.
-    log_partitions(context, MESSAGES, ((one, {"messages": 0}) for one in customers if one not in published))
+    # Only now is it known that they had nothing to publish. Who was deleted meanwhile had nothing either.
+    active = sorted(still_active(tenants, customers))
+    log_partitions(context, MESSAGES, ((one, {"messages": 0}) for one in active if one not in published))
 
 
 def _too_early(deletions: int) -> str:

@@ -10,7 +10,7 @@ from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import Step
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.actors import actor_behind
-from clientmgr_dagster.failing import permanent_errors_are_final, stoppable
+from clientmgr_dagster.failing import stoppable
 from clientmgr_dagster.partitions import DDL_POOL, forget_partition
 from clientmgr_dagster.policies import RETRY_POLICY
 from clientmgr_dagster.resources import TenantsResource
@@ -29,8 +29,7 @@ class DeletionConfig(dg.Config):
 @dg.op(pool=DDL_POOL, retry_policy=RETRY_POLICY)
 def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenants: TenantsResource) -> None:
     """Intent audited, schema and rows gone, cached data gone, partition key gone, result audited: in this order."""
-    with permanent_errors_are_final():
-        request = _request(config, actor_behind(context.run.tags))
+    request = _request(config, actor_behind(context.run.tags))
 
     def log_step(step: Step) -> None:
         context.log.info(f"customer {request.customer_id}: {step}")
@@ -38,7 +37,7 @@ def delete_account(context: dg.OpExecutionContext, config: DeletionConfig, tenan
     def release(customer: CustomerId) -> None:
         forget_partition(context.instance, customer)
 
-    with stoppable(context) as still_wanted, permanent_errors_are_final():
+    with stoppable(context) as still_wanted:
         result = tenants.schema_manager().delete_as_asked(
             request, on_step=log_step, release=release, still_wanted=still_wanted
         )

@@ -9,7 +9,6 @@ from clientmgr.base.database import Role
 from clientmgr.tenants.registry import TenantStatus, find_tenants
 from clientmgr.tenants.results import Change
 from clientmgr_dagster.catalogue import TABLE, computed_by
-from clientmgr_dagster.failing import permanent_errors_are_final
 from clientmgr_dagster.materialisations import mark_failed
 from clientmgr_dagster.metadata import log_partitions
 from clientmgr_dagster.partitions import DDL_POOL
@@ -35,9 +34,8 @@ def tenant_schema(context: dg.AssetExecutionContext, tenants: TenantsResource) -
     Where some fail, those that succeeded are materialised all the same, and the run names those that failed.
     """
     manager = tenants.schema_manager()
-    with permanent_errors_are_final():
-        customers = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
-        results = manager.migrate(customers, actor="dagster:tenant_schema")
+    customers = [parse_customer_id(key, field="partition key") for key in context.partition_keys]
+    results = manager.migrate(customers, actor="dagster:tenant_schema")
     failed = {result.customer_id: result.error or "" for result in results if result.change is Change.FAILED}
     migrated = {result.customer_id for result in results} - failed.keys()
     with tenants.database.connect(Role.READER) as connection:

@@ -54,10 +54,11 @@ DELETE FROM clientmgr.orphan_candidates WHERE ctid IN (SELECT e.ctid FROM earlie
 -- name: record_result
 INSERT INTO clientmgr.orphan_deletion_results
     (run_id, customer_id, outcome, devices, candidates, deleted, spared, attempts, error)
-VALUES (
-    %(run_id)s, %(customer_id)s, %(outcome)s, %(devices)s, %(candidates)s, %(deleted)s, %(spared)s, %(attempts)s,
+SELECT
+    %(run_id)s, t.customer_id, %(outcome)s, %(devices)s, %(candidates)s, %(deleted)s, %(spared)s, %(attempts)s,
     %(error)s
-)
+-- One that was deleted meanwhile must not come back.
+FROM clientmgr.tenants AS t WHERE t.customer_id = %(customer_id)s AND t.status NOT IN ('deleting', 'deleted')
 -- A run that Dagster tried again has one result: the last outcome, and all that it deleted.
 ON CONFLICT (run_id, customer_id) DO UPDATE SET
     outcome = excluded.outcome,
