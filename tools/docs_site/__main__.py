@@ -45,7 +45,7 @@ def main(target: Path) -> int:
     found = {f"{page.relative_to(target)}: {host}" for page in target.rglob("*.html") for host in loaded_from(page)}
     sys.stdout.write("".join(f"loads from elsewhere: {one}\n" for one in sorted(found)))
     if not found:
-        sys.stdout.write(f"{target / 'index.html'}\n")
+        sys.stdout.write(f"to look at it and search: python3 -m http.server --directory {target}\n")
     return 1 if found else 0
 
 
