@@ -9,10 +9,12 @@ INSTALLED := $(VENV)/.installed
 BENCH_VENV := .venv-bench
 STANDINS_VENV := .venv-standins
 AUDIT_VENV := .venv-audit
+DOCS_VENV := .venv-docs
 COMPILE := $(BIN)/uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --quiet
 
 .DEFAULT_GOAL := help
-.PHONY: help setup standins node-clients demo up test thorough check quick-tests test-bench test-cluster kill-device-mapper kill-migration lint format docs columns deploy-files screenshots lock sbom audit bench bench-check soak clean
+# Every target but files.
+.PHONY: $(shell sed -n 's/^\([a-z-]*\):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,7 +26,7 @@ $(INSTALLED): requirements.lock pyproject.toml tools/setup tools/locks/build.loc
 	@touch $@
 
 standins: setup ## Make .venv-standins: BigQuery and DynamoDB on this machine, for tests and the demo
-	@tools/setup-standins $(VENV) $(STANDINS_VENV)
+	@tools/setup-apart $(VENV) $(STANDINS_VENV) standins/requirements.txt "the stand-ins for BigQuery and DynamoDB"
 
 node-clients: ## Install Google's Pub/Sub client for Node into .node, for the gateway's test with it (needs npm)
 	@npm install --prefix .node --no-save --no-audit --no-fund --loglevel=error @google-cloud/pubsub@5
@@ -72,6 +74,10 @@ format: setup ## Format the code and mend what the linter can
 docs: setup ## Write the documentation that is made from the code: settings, daemons, messages
 	$(BIN)/python -m tools.docs
 
+docs-site: setup ## Write the documentation as a site to search, dist/docs-site; a link that leads nowhere fails
+	@tools/setup-apart $(VENV) $(DOCS_VENV) tools/locks/docs.lock "what makes the site"
+	$(DOCS_VENV)/bin/python -m tools.docs_site dist/docs-site
+
 columns: setup ## Write the columns that Dagster shows of its assets' tables: after a migration that changes one
 	$(BIN)/python -m tools.columns
 
@@ -86,6 +92,7 @@ lock: setup ## Resolve the locks anew: packages, those of the image, build tools
 	$(COMPILE) pyproject.toml --extra all -c requirements.lock -o requirements-runtime.lock
 	$(COMPILE) tools/locks/build.in -c requirements.lock -o tools/locks/build.lock
 	$(COMPILE) tools/locks/audit.in -o tools/locks/audit.lock
+	$(COMPILE) tools/locks/docs.in -o tools/locks/docs.lock
 
 sbom: setup ## Write the bill of materials of what is installed and deployed: dist/sbom.cdx.json (CycloneDX)
 	$(BIN)/python -m tools.sbom dist/sbom.cdx.json
@@ -104,5 +111,5 @@ soak: setup ## Kill and restart everything around the message log, for hours (MI
 	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)
 
 clean: ## Remove the virtualenvs, caches and the embedded servers' data
-	rm -rf $(VENV) $(BENCH_VENV) $(STANDINS_VENV) $(AUDIT_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
+	rm -rf $(VENV) $(BENCH_VENV) $(STANDINS_VENV) $(AUDIT_VENV) $(DOCS_VENV) .clientmgr .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

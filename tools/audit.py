@@ -15,7 +15,13 @@ from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 TOOL: Final = "tools/locks/audit.lock"
-LOCKS: Final = ("requirements.lock", "standins/requirements.txt", "bench/requirements.txt", "tools/locks/build.lock")
+LOCKS: Final = (
+    "requirements.lock",
+    "standins/requirements.txt",
+    "bench/requirements.txt",
+    "tools/locks/build.lock",
+    "tools/locks/docs.lock",
+)
 FOUND, NOT_CHECKED = 1, 3
 MOST_NAMED: Final = 10
 

@@ -81,9 +81,6 @@ def load(
     contact_deletions: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="Share that are deletions of contacts.")
     ] = 0.0,
-    broken_release: Annotated[
-        int, typer.Option(min=0, help="So many of the last tenant are of an app's release that makes a mistake.")
-    ] = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the messages, one a line; publish none.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing; what was published is in the log.")] = False,
     as_json: JsonOption = False,
@@ -106,7 +103,6 @@ def load(
         out_of_order=out_of_order,
         verdicts=verdicts,
         contact_deletions=contact_deletions,
-        broken_release=broken_release,
     )
     if dry_run:
         _print(itertools.islice(generate(config), events))

@@ -33,6 +33,8 @@ def local_config(settings: Settings) -> dict[str, str]:
         "spark.sql.redaction.options.regex": REDACTED,
         # Each run is a driver of its own: a UI for each would take one port after the other.
         "spark.ui.enabled": "false",
+        # Nobody sits at this console: bars would be warnings in the log.
+        "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": str(settings.data_dir.resolve() / "spark-warehouse"),
     }
     if is_local(settings):

@@ -105,3 +105,16 @@ function chooseMany(form) {
 for (const element of document.querySelectorAll("[data-live]")) keepCurrent(element);
 for (const button of document.querySelectorAll("[data-theme-toggle]")) chooseColours(button);
 for (const form of document.querySelectorAll("form[data-choose]")) chooseMany(form);
+
+// The live map is in a frame, of another origin: it asks for our colours, and is told when they change.
+function shareColours(frame) {
+  const tell = () => {
+    const theme = document.documentElement.dataset.theme ?? "";
+    frame.contentWindow.postMessage({ theme }, new URL(frame.src).origin);
+  };
+  window.addEventListener("message", (event) => {
+    if (event.source === frame.contentWindow && event.data === "theme?") tell();
+  });
+  new MutationObserver(tell).observe(document.documentElement, { attributeFilter: ["data-theme"] });
+}
+for (const frame of document.querySelectorAll("iframe.live")) shareColours(frame);

@@ -13,7 +13,7 @@ from tools.audit import LOCKS, NOT_CHECKED, TOOL, judge
 from tools.sbom import EXTRAS, LOCK, PROJECT, bill_of_materials, needs, pinned
 
 CONTAINERFILE = DEPLOY / "container" / "Containerfile"
-SETUPS = [ROOT / "tools" / name for name in ("setup", "setup-bench", "setup-standins")]
+SETUPS = [ROOT / "tools" / name for name in ("setup", "setup-apart")]
 ALL_LOCKS = (*LOCKS, TOOL, LOCK.name)
 FETCHES = re.compile(r"\bpip (?:install|wheel)\b")
 HASHED_OR_OURS = re.compile(r"--require-hashes|--no-index|--no-deps --no-build-isolation -e \.")

@@ -126,20 +126,6 @@ def test_malformed_messages_are_wrong_in_many_ways() -> None:
     assert len(problems) >= 15
 
 
-def test_a_broken_release_makes_one_mistake_so_many_times_for_one_tenant() -> None:
-    items = taken(replace(CONFIG, broken_release=7), 2000)
-    broken = [item for item in items if not is_event(item)]
-    problems = set()
-    for item in broken:
-        with pytest.raises(InvalidMessageError) as refused:
-            decode_event(item.message.data)
-        problems.add(str(refused.value))
-    (problem,) = problems
-    assert "pushEnabled" in problem
-    assert {item.message.tenant for item in broken} == {str(CONFIG.tenants[-1])}
-    assert len(broken) == 7
-
-
 def test_shares_are_kept_side_by_side() -> None:
     items = taken(MIXED)
     found = arrivals(items)

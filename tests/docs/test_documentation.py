@@ -14,6 +14,7 @@ from tests.docs.links import anchors_of, broken_links
 from tools.docs import DOCS, ROOT, generated, messages, page_of
 from tools.docs.daemon_facts import publishes_to, reads_from
 from tools.docs.messages import Carried
+from tools.docs_site import HOME, NAVIGATION
 from tools.screenshots import SHOTS
 
 PAGES = [
@@ -107,3 +108,10 @@ def test_images_are_small_and_shown_somewhere() -> None:
         assert image.suffix == ".png"
         assert image.stat().st_size < IMAGE_BYTES, f"{image.name} is too large"
         assert f"images/{image.name})" in text, f"{image.name} is shown nowhere"
+
+
+def test_every_page_has_a_place_in_the_site() -> None:
+    patterns = [pattern for patterns in NAVIGATION.values() for pattern in patterns if pattern != HOME]
+    placed = {page for pattern in patterns for page in ROOT.glob(pattern)}
+    assert placed | {ROOT / "README.md"} == set(PAGES)
+    assert [pattern for pattern in patterns if not list(ROOT.glob(pattern))] == []

@@ -9,6 +9,7 @@ from websockets.exceptions import ConnectionClosed
 
 from clientmgr.live.tokens import make_token
 from streaming.live.broadcast import connection
+from streaming.live.broadcast.http import PAGE
 from tests.live.serving import Served, serving, until, watching
 from tests.live.stream import Stream, record
 
@@ -280,7 +281,7 @@ async def test_health_and_the_page_are_on_the_same_port_and_metrics_are_not(shar
     status, text, headers = await shared.get("/live")
     assert status == 200
     assert headers["Content-Security-Policy"].startswith("default-src 'none'")
-    for part in ("/live/live.css", "/live/live.js", "/live/map.js"):
+    for part in (path for path in PAGE if path != "/live"):
         assert part in text
         assert (await shared.get(part))[0] == 200
     assert (await shared.get("/nothing"))[0] == 404

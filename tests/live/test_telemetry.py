@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from prometheus_client import REGISTRY
 
 from clientmgr.base.database import Role
 from clientmgr.contracts.daemons import DURABLE_GROUP
@@ -154,3 +155,10 @@ async def test_a_writer_that_stops_leaves_no_consumer_behind(stream: Stream) -> 
     stream.add(record())
     await burst(stream)
     assert stream.client.xinfo_consumers(stream.name, DURABLE_GROUP) == []
+
+
+async def test_counters_start_at_0_so_that_the_first_rejected_position_is_seen_as_growth(stream: Stream) -> None:
+    assert await burst(stream, instance_id="counts") == Written()
+    counters = ("records", "positions", "duplicates", "rejected", "claimed")
+    names = [f"processor_telemetry_{counter}_total" for counter in counters]
+    assert [REGISTRY.get_sample_value(name, {"instance_id": "counts"}) for name in names] == [0.0] * 5

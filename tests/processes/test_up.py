@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import shlex
 import signal
 import subprocess
 import urllib.request
@@ -218,6 +219,12 @@ def test_the_ui_answers_where_it_says(up: Up) -> None:
     assert url in up.stdout.read_text()
     with urllib.request.urlopen(f"{url}/server_info", timeout=30) as answer:  # noqa: S310  # ours
         assert json.load(answer)["dagster_webserver_version"]
+
+
+def test_its_examples_work_in_another_terminal(up: Up) -> None:
+    (example,) = re.findall(r"(DATA_DIR=\S+ \S+) tenants list", up.stdout.read_text())
+    listed = subprocess.run(shlex.split(f"env {example} tenants list"), cwd=up.folder, capture_output=True, check=False)
+    assert listed.returncode == 0, listed.stderr
 
 
 def test_the_pubsub_gateway_answers_where_it_says(up: Up, monkeypatch: pytest.MonkeyPatch) -> None:

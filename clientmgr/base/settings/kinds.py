@@ -48,6 +48,17 @@ def _origin_url(value: str) -> str:
     return value.rstrip("/")
 
 
+def _tiles_url(value: str) -> str:
+    """Its host becomes a part of the page's security policy, and all of it an attribute of the page."""
+    if value and not (
+        re.fullmatch(r"https?://[A-Za-z0-9.:\[\]-]+/[A-Za-z0-9._~/?=&%@{}-]*", value)
+        and all(value.count(part) == 1 for part in ("{z}", "{x}", "{y}"))
+        and set(re.findall(r"\{[^}]*\}?|\}", value)) <= {"{z}", "{x}", "{y}", "{r}"}
+    ):
+        raise ValueError("a URL like https://host/{z}/{x}/{y}.png, with {r} where @2x may stand")
+    return value
+
+
 def _anchor_places(value: SecretStr) -> SecretStr:
     for place in value.get_secret_value().split(","):
         if place.strip() and not re.match(r"(file:/|rediss?://.|s3://.|https?://.)", place.strip()):
@@ -82,6 +93,7 @@ def _connect_url(value: str) -> str:
 
 PostgresUrl = Annotated[str, AfterValidator(postgres_url)]
 OriginUrl = Annotated[str, AfterValidator(_origin_url)]
+TilesUrl = Annotated[str, AfterValidator(_tiles_url)]
 ConnectUrl = Annotated[str, AfterValidator(_connect_url)]
 RedisUrl = Annotated[str, AfterValidator(redis_url)]
 StrongKey = Annotated[SecretStr, AfterValidator(_strong_key)]

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field, SecretStr
 
-from clientmgr.base.settings.kinds import Port, StrongKey
+from clientmgr.base.settings.kinds import Port, StrongKey, TilesUrl
 
 
 class LiveBroadcast:
@@ -34,6 +34,14 @@ class LiveBroadcast:
     live_allowed_origins: str = Field(
         "",
         description="Web origins, by comma, whose pages may connect besides our own page's; * allows all of them.",
+    )
+    live_tiles_url: TilesUrl = Field(
+        "",
+        description="Where the map's raster tiles come from, like https://host/{z}/{x}/{y}.png. Every viewer's browser "
+        "asks that host. Empty: a plain grid, and nobody is asked.",
+    )
+    live_tiles_attribution: str = Field(
+        "", max_length=200, description="Whose map it is, as the tiles' owner wants it said on it."
     )
     live_trusted_proxies: str = Field(
         "",

@@ -12,7 +12,9 @@ class Processes:
 
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="Least level that is logged.")
     log_format: Literal["auto", "console", "json"] = Field(
-        "auto", description="auto: readable on a terminal, JSON in ECS field names otherwise."
+        "auto",
+        description="auto: readable on a terminal (`up` and `demo` keep their log in DATA_DIR/clientmgr.log there and "
+        "show what goes wrong), JSON in ECS field names otherwise. console: all of it, readable.",
     )
     shutdown_timeout_s: float = Field(
         20.0, gt=0, description="How long a process may take to stop before it is killed."

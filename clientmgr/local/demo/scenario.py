@@ -1,10 +1,8 @@
-"""What `clientmgr demo` adds to the system: three tenants, traffic of two of them that never ends, and a fleet.
+"""What `clientmgr demo` adds to the system: three tenants with a past, traffic that never ends, a story, and a fleet.
 
 Its BigQuery and DynamoDB are stand-ins for the nightly jobs (`nightly_jobs.py`). Sending needs neither: flippers make
 it read PostgreSQL alone.
 """
-
-import threading
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId
@@ -13,14 +11,15 @@ from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.settings import Settings
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.contracts.daemons import TRANSPORT_SETTINGS
-from clientmgr.devices.lookup import DeviceLookup
+from clientmgr.local.demo import story
 from clientmgr.local.processes.programs import OwnCommand
 from clientmgr.tenants.flippers import Flipper, set_flipper
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
-BUSY, QUIET, EMPTY = CustomerId(1001), CustomerId(1002), CustomerId(1003)
+BUSY, QUIET, EMPTY = CustomerId(1001), story.SHOP, CustomerId(1003)
 DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
-FIRST_DEVICES_WITHIN_S = 30.0
+DEVICES_BY_NOW = {BUSY: 480, QUIET: 350}
+"""About as many as the traffic's head start makes: where the made-up history has to end."""
 
 _PUBLISHES = DaemonEntry(
     "demo", "publishes what the demo shows", roles=(Role.WRITER, Role.READER), settings=TRANSPORT_SETTINGS
@@ -41,8 +40,6 @@ TRAFFIC = OwnCommand(
         *("--rate", "20"),
         *("--verdicts", "0.03"),
         *("--contact-deletions", "0.002"),
-        # Failures with one cause, to find and mend: tenant 1002's app says `pushEnabled` in text since release 4.2.0.
-        *("--broken-release", "24"),
     ),
     (_PUBLISHES,),
 )
@@ -61,8 +58,8 @@ def open_to_all(settings: Settings) -> Settings:
     return settings if "live_auth" in settings.model_fields_set else settings.model_copy(update={"live_auth": "off"})
 
 
-def activate_demo_customers(settings: Settings) -> None:
-    """Three tenants whose devices are read from PostgreSQL alone. Safe to do again."""
+def prepare(settings: Settings) -> None:
+    """Three tenants whose devices are read from PostgreSQL alone, their past, and the story. Safe to do again."""
     results = TenantSchemaManager(Database.from_settings(settings), settings).activate(DEMO_CUSTOMERS, actor="demo")
     if failed := [result for result in results if result.change is Change.FAILED]:
         raise ClientManagerError(f"demo tenant {failed[0].customer_id}: {failed[0].error}")
@@ -70,14 +67,5 @@ def activate_demo_customers(settings: Settings) -> None:
         audit = AuditLogger.from_settings(settings)
         for flipper in Flipper:
             set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
-
-
-def some_contact(settings: Settings, stop: threading.Event) -> int | None:
-    """A contact of the busy tenant that has devices, as soon as there is one; None: there was none in time."""
-    with Database.from_settings(settings).connect(Role.READER, autocommit=True) as connection:
-        lookup = DeviceLookup(connection, BUSY)
-        for _ in range(int(FIRST_DEVICES_WITHIN_S / 0.5)):
-            contact_id = lookup.contact_with_most_devices()
-            if contact_id is not None or stop.wait(0.5):
-                return contact_id
-    return None
+    story.make_history(settings, DEVICES_BY_NOW)
+    story.tell(settings)

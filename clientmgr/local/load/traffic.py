@@ -27,10 +27,6 @@ OUT_OF_ORDER_MS: Final = (1, 5_000)
 """How long before one of its device that was sent already an event happened that is out of order."""
 LATE_MS: Final = (3_600_000, 3 * 86_400_000)
 """The same for a late one: the device was offline for an hour to three days."""
-BROKEN_RELEASE: Final = {"applicationVersion": "4.2.0", "pushEnabled": "yes"}
-"""What a release of an app says that writes a switch as text: one mistake, for somebody to find and mend."""
-BETWEEN_BROKEN: Final = 100
-"""One in so many messages is of that release, while it has some left to say."""
 REMEMBERED: Final = 512
 """Duplicates, verdicts and deletions take up again something of the last so many devices and events."""
 
@@ -55,16 +51,12 @@ class LoadConfig:
     out_of_order: float = 0.0
     verdicts: float = 0.0
     contact_deletions: float = 0.0
-    broken_release: int = 0
-    """So many messages of the last tenant come from a release that makes a mistake."""
 
     def __post_init__(self) -> None:
         if not self.tenants:
             raise InvalidInputError("tenants", "at least one customer id", "")
         if self.devices < 1:
             raise InvalidInputError("devices", "at least 1", self.devices)
-        if self.broken_release < 0:
-            raise InvalidInputError("broken-release", "0 or more", self.broken_release)
         if not 0 <= self.skew < math.inf:
             raise InvalidInputError("skew", "0 or more", self.skew)
         shares = {name: float(getattr(self, name)) for name in SHARES}
@@ -122,10 +114,6 @@ class _Stream:
         draw = self._chance.random
         for position in itertools.count():
             self._now = config.start_at + int(position * config.interval_ms)
-            round_, place = divmod(position, BETWEEN_BROKEN)
-            if place == BETWEEN_BROKEN - 1 and round_ < config.broken_release:
-                yield self._broken()
-                continue
             # None: it takes up something that has happened, and nothing of the kind has yet.
             yield makers[bisect.bisect_right(bounds, draw())]() or self._in_order()
 
@@ -147,11 +135,6 @@ class _Stream:
         device = self._any_device()
         sound = self._event(device, "client.updated", self._now, {"language": "en"})
         return _item(topics.WRITER, device, malformed(sound, self._chance))
-
-    def _broken(self) -> LoadItem:
-        tenant = self._config.tenants[-1]
-        device = self._recent_device(lambda device: device.tenant == tenant) or self._device_of(tenant)
-        return _item(topics.WRITER, device, self._event(device, "client.updated", self._now, dict(BROKEN_RELEASE)))
 
     def _duplicate(self) -> LoadItem | None:
         return self._chance.choice(self._recent_items) if self._recent_items else None

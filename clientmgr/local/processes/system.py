@@ -1,5 +1,6 @@
 """The whole system as one foreground command: servers, control schema, programs; supervised, and stopped in order."""
 
+import os
 import signal
 import sys
 import threading
@@ -27,6 +28,8 @@ from clientmgr.operations.migrations import migrate_database
 log = get_logger(__name__)
 
 UI_TIMEOUT_S = 180.0
+SHOW_CURSOR = b"\x1b[?25h"
+"""To a terminal whose live line hid it."""
 LISTENING_PORTS = [
     entry.listens.port_setting.lower()
     for entry in (*daemons.DAGSTER, *daemons.ALL)
@@ -150,6 +153,8 @@ def stop_on_signals() -> Iterator[threading.Event]:
     def handle(number: int, _frame: FrameType | None) -> None:
         nonlocal asked
         if asked:
+            if sys.stderr.isatty():
+                os.write(sys.stderr.fileno(), SHOW_CURSOR)
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
         asked = True

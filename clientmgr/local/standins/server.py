@@ -1,4 +1,4 @@
-"""What the stand-ins have in common: a virtualenv of their own (tools/setup-standins), as their pins are not ours."""
+"""What the stand-ins have in common: a virtualenv of their own (tools/setup-apart), as their pins are not ours."""
 
 import abc
 import os

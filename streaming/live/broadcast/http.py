@@ -1,8 +1,10 @@
 """Plain HTTP on the WebSocket port: the page and health."""
 
 import functools
+from html import escape
 from importlib.resources import files
 from typing import Final
+from urllib.parse import urlsplit
 
 from websockets.datastructures import Headers
 from websockets.http11 import Request, Response
@@ -16,12 +18,14 @@ PAGE: Final = {
     "/live/live.css": ("live.css", "text/css; charset=utf-8"),
     "/live/live.js": ("live.js", "text/javascript; charset=utf-8"),
     "/live/client.js": ("client.js", "text/javascript; charset=utf-8"),
+    "/live/tiles.js": ("tiles.js", "text/javascript; charset=utf-8"),
+    "/live/drawing.js": ("drawing.js", "text/javascript; charset=utf-8"),
     "/live/map.js": ("map.js", "text/javascript; charset=utf-8"),
 }
-# The page loads nothing from elsewhere. Only the dashboard may show it in a frame.
+# The page loads nothing from elsewhere but tiles. Only the dashboard may show it in a frame.
 _POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors"
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src {}; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors {}"
 )
 _REASONS: Final = {
     200: "OK",
@@ -42,15 +46,33 @@ def answer(hub: Hub, request: Request, path: str) -> Response:
         return _response(503 if problem else 200, PLAIN_TEXT, (problem or "ok").encode())
     if path in PAGE:
         name, content_type = PAGE[path]
-        policy = f"{_POLICY} {' '.join(dashboard_origins(hub.settings))}"
-        headers = {"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
-        return _response(200, content_type, _file(name), headers)
+        body = _file(name)
+        headers = {
+            "Content-Security-Policy": policy(hub.settings),
+            # Who serves tiles may ask for a referrer, and learns no more than our origin: no event, no token.
+            "Referrer-Policy": "strict-origin" if hub.settings.live_tiles_url else "no-referrer",
+        }
+        return _response(200, content_type, page(body, hub.settings) if name == "live.html" else body, headers)
     return _response(404, PLAIN_TEXT, b"there are /ws, /live and /healthz")
 
 
 def refusal(status: int, why: str) -> Response:
     """The answer to a request that is not looked at any further."""
     return _response(status, PLAIN_TEXT, why.encode())
+
+
+def policy(settings: Settings) -> str:
+    tiles = urlsplit(settings.live_tiles_url)
+    images = f"data: {tiles.scheme}://{tiles.netloc}" if settings.live_tiles_url else "data:"
+    return _POLICY.format(images, " ".join(dashboard_origins(settings)))
+
+
+def page(template: bytes, settings: Settings) -> bytes:
+    """The page with what the settings say of its map."""
+    text = template.decode()
+    text = text.replace('data-tiles=""', f'data-tiles="{escape(settings.live_tiles_url)}"')
+    attribution = escape(settings.live_tiles_attribution) if settings.live_tiles_url else ""
+    return text.replace('<p id="attribution"></p>', f'<p id="attribution">{attribution}</p>').encode()
 
 
 def dashboard_origins(settings: Settings) -> list[str]:

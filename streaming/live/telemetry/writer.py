@@ -94,6 +94,9 @@ class TelemetryWriter:
         self._name = name
         self._stream = settings.redis_telemetry_stream
         self._labels = {"instance_id": name}
+        for counter in (READ, WRITTEN, DUPLICATES, REJECTED, CLAIMED):
+            # At 0: Prometheus does not count the first value of a series as growth, and an alert would miss it.
+            counter.labels(**self._labels)
         self._claim_at = 0.0
         self._failures = 0
         self.total = Written()

@@ -7,18 +7,22 @@ const byId = (id) => document.getElementById(id);
 const MOST_ROWS = 200;
 const TOKEN_NEEDED = 4401;
 
+const UNITS = { kmh: ["km/h", 1], mph: ["mph", 1 / 1.609344] };
+
 const token = new URLSearchParams(location.hash.slice(1)).get("token") ?? "";
 let wanted = new URLSearchParams(location.search).get("event") ?? "";
 let stopWatching = () => {};
 let frames = [];
 let lags = [];
 const rows = new Map();
-const map = new LiveMap(byId("map"), select);
+const map = new LiveMap(byId("map"), byId("ground"), byId("ground").dataset.tiles, select);
 const live = new LiveClient(`${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`, { token });
 const serverTime = map.clock = () => live.now();
 
 function select(id) {
   map.select(id);
+  if (map.followed !== null && map.followed !== id) map.follow(null);
+  byId("follow").disabled = id === null;
   for (const [device, row] of rows) row.setAttribute("aria-selected", String(device === id));
 }
 
@@ -108,7 +112,33 @@ function put(position, glide) {
   }
   row.children[1].textContent = position.lat.toFixed(5);
   row.children[2].textContent = position.lon.toFixed(5);
-  row.children[3].textContent = position.speed === undefined ? "" : Math.round(position.speed);
+  row.children[3].textContent = speed(position);
+}
+
+function speed(position) {
+  return position.speed === undefined ? "" : Math.round(position.speed * UNITS[map.units][1]);
+}
+
+function chooseUnits(units) {
+  map.units = units;
+  byId("units").value = units;
+  byId("speed").textContent = UNITS[units][0];
+  for (const [id, row] of rows) row.children[3].textContent = speed(map.devices.get(id).position);
+}
+
+// What somebody chose last time; a browser may keep nothing.
+function remembered(name) {
+  try { return localStorage.getItem(name) ?? ""; } catch { return ""; }
+}
+
+function remember(name, value) {
+  try { localStorage.setItem(name, value); } catch { /* then only for now */ }
+}
+
+function showTheme(theme) {
+  if (theme !== "light" && theme !== "dark") return;
+  document.documentElement.dataset.theme = theme;
+  map.themeChanged();
 }
 
 function age(ms) {
@@ -133,6 +163,22 @@ byId("event").addEventListener("change", (event) => choose(event.target.value));
 byId("closer").addEventListener("click", () => map.zoomBy(1));
 byId("farther").addEventListener("click", () => map.zoomBy(-1));
 byId("fit").addEventListener("click", () => map.fit());
+byId("follow").addEventListener("click", () => map.follow(map.followed === null ? map.selected : null));
+map.onFollow = (id) => byId("follow").setAttribute("aria-pressed", String(id !== null));
+byId("trails").addEventListener("click", (event) => {
+  map.trails = !map.trails;
+  event.currentTarget.setAttribute("aria-pressed", String(map.trails));
+});
+byId("units").addEventListener("change", (event) => {
+  chooseUnits(event.target.value);
+  remember("units", event.target.value);
+});
+// The dashboard, around us, tells its theme when asked and when it changes. Nobody else may frame this page.
+window.addEventListener("message", (event) => {
+  if (event.source === window.parent) showTheme(event.data?.theme);
+});
+if (window.parent !== window) window.parent.postMessage("theme?", "*");
+if (remembered("units") in UNITS) chooseUnits(remembered("units"));
 
 // Devices are fitted into what the list leaves of the map: beside it, or above it on a phone.
 function uncover() {

@@ -1,19 +1,13 @@
-// A map without tiles: Web Mercator, a graticule, devices that glide from fix to fix, and the way they came.
+// A map: where devices are and how they came there, what is looked at, and what a hand does with it.
+
+import { colours, drawDevice, drawGrid, drawNames, drawScale, drawTrail, toX, toY } from "/live/drawing.js";
+import { Tiles } from "/live/tiles.js";
 
 const TRAIL_POINTS = 90;
 const GLIDE_MS = 1000;
-const STALE_MS = 60_000;
-const NICE_STEPS = [10, 5, 2, 1, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0005];
 const FARTHEST = 1.5;
 const CLOSEST = 24;
-
-const toX = (lon) => (lon + 180) / 360;
-const toY = (lat) => {
-  const clamped = Math.max(-85.05, Math.min(85.05, lat)) * Math.PI / 180;
-  return (1 - Math.log(Math.tan(clamped) + 1 / Math.cos(clamped)) / Math.PI) / 2;
-};
-const toLon = (x) => x * 360 - 180;
-const toLat = (y) => Math.atan(Math.sinh(Math.PI * (1 - 2 * y))) * 180 / Math.PI;
+const FOLLOWED_FROM = 14; // nearer than that a device is not brought by following it
 
 function hue(id) {
   let sum = 0;
@@ -22,17 +16,25 @@ function hue(id) {
 }
 
 export class LiveMap {
-  constructor(canvas, onSelect) {
+  constructor(canvas, ground, tilesUrl, onSelect) {
     this.canvas = canvas;
+    this.ground = ground;
+    this.tiles = new Tiles(ground, tilesUrl);
     this.onSelect = onSelect;
+    this.onFollow = () => {};
     this.devices = new Map();
     this.selected = null;
     this.view = { x: 0.5, y: 0.35, zoom: 3 };
-    this.following = true; // the view fits all devices until somebody moves it
+    this.fitting = true; // the view fits all devices until somebody moves it
+    this.followed = null; // the device that stays in the middle
+    this.trails = true;
+    this.units = "kmh";
+    this.names = []; // where they are drawn
     this.pointers = new Map();
     this.clock = Date.now; // of the server's time
     this.covered = { right: 0, bottom: 0 }; // pixels that something else is drawn over
-    this.dark = window.matchMedia("(prefers-color-scheme: dark)");
+    this.themeChanged();
+    window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.themeChanged());
     new ResizeObserver(() => this.resize()).observe(canvas);
     this.listen();
     this.resize();
@@ -43,13 +45,16 @@ export class LiveMap {
   clear() {
     this.devices.clear();
     this.selected = null;
-    this.following = true;
+    this.fit();
   }
 
   remove(id) {
     this.devices.delete(id);
     if (this.selected === id) this.selected = null;
+    if (this.followed === id) this.follow(null);
   }
+
+  themeChanged() { this.colour = colours(); }
 
   // A device that sends late, from when it was offline, does not jump back.
   put(position, glide) {
@@ -59,7 +64,7 @@ export class LiveMap {
     const now = performance.now();
     if (!known) {
       this.devices.set(position.deviceId, {
-        position, from: at, to: at, moved: now, trail: [at], colour: hue(position.deviceId),
+        position, from: at, to: at, moved: now, trail: [at], hue: hue(position.deviceId),
       });
       return;
     }
@@ -82,7 +87,25 @@ export class LiveMap {
 
   select(id) { this.selected = id; }
 
-  fit() { this.following = true; }
+  fit() {
+    this.follow(null);
+    this.fitting = true;
+  }
+
+  // Null: nobody.
+  follow(id) {
+    if (id !== null) [this.fitting, this.view.zoom] = [false, Math.max(this.view.zoom, FOLLOWED_FROM)];
+    this.followed = id;
+    this.onFollow(id);
+  }
+
+  // By hand: then the hand is right.
+  moveBy(x, y) {
+    this.fitting = false;
+    if (this.followed !== null) this.follow(null);
+    this.view.x += x / this.scale;
+    this.view.y += y / this.scale;
+  }
 
   zoomBy(steps, cx = this.width / 2, cy = this.height / 2) {
     const before = this.toWorld(cx, cy);
@@ -90,7 +113,7 @@ export class LiveMap {
     const after = this.toWorld(cx, cy);
     this.view.x += before.x - after.x;
     this.view.y += before.y - after.y;
-    this.following = false;
+    this.fitting = false;
   }
 
   get scale() { return 256 * 2 ** this.view.zoom; }
@@ -107,14 +130,25 @@ export class LiveMap {
     const ratio = window.devicePixelRatio || 1;
     this.width = this.canvas.clientWidth || 1;
     this.height = this.canvas.clientHeight || 1;
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
+    for (const one of [this.canvas, this.ground]) {
+      one.width = Math.round(this.width * ratio);
+      one.height = Math.round(this.height * ratio);
+    }
+    this.tiles.drawn = "";
     this.context = this.canvas.getContext("2d");
     this.context.setTransform(ratio, 0, 0, ratio, 0, 0);
   }
 
-  follow() {
-    if (!this.following || !this.devices.size) return;
+  middle(now) {
+    const device = this.devices.get(this.followed);
+    if (!device) return;
+    const at = this.place(device, now);
+    this.view.x = at.x + this.covered.right / 2 / this.scale;
+    this.view.y = at.y + this.covered.bottom / 2 / this.scale;
+  }
+
+  fitAll() {
+    if (!this.fitting || !this.devices.size) return;
     let [left, right, top, bottom] = [1, 0, 1, 0];
     for (const device of this.devices.values()) {
       for (const point of [device.to, device.trail[0]]) {
@@ -138,108 +172,25 @@ export class LiveMap {
   }
 
   draw() {
-    this.follow();
-    const c = this.context;
-    const dark = this.dark.matches;
-    c.clearRect(0, 0, this.width, this.height);
-    this.drawGraticule(c, dark);
     const now = performance.now();
-    const labels = this.devices.size <= 40;
-    for (const [id, device] of this.devices) this.drawTrail(c, device, id === this.selected, now, dark);
-    for (const [id, device] of this.devices) this.drawDevice(c, id, device, now, dark, labels);
-    this.drawScale(c, dark);
-  }
-
-  drawGraticule(c, dark) {
-    const corner = this.toWorld(0, 0);
-    const opposite = this.toWorld(this.width, this.height);
-    const span = (opposite.x - corner.x) * 360;
-    const step = NICE_STEPS.findLast((candidate) => span / candidate <= 10) ?? 10;
-    const digits = Math.max(0, Math.ceil(-Math.log10(step) - 1e-9));
-    c.strokeStyle = dark ? "#24312b" : "#d3dbd7";
-    c.fillStyle = dark ? "#6f8078" : "#7b8a83";
-    c.lineWidth = 1;
-    c.font = "11px system-ui, sans-serif";
-    c.beginPath();
-    for (let lon = Math.ceil(toLon(corner.x) / step) * step; lon <= toLon(opposite.x); lon += step) {
-      const [x] = this.toScreen({ x: toX(lon), y: 0 });
-      c.moveTo(x, 0); c.lineTo(x, this.height);
-      c.fillText(`${Math.abs(lon).toFixed(digits)}°${lon < 0 ? "W" : "E"}`, x + 4, 12);
+    this.fitAll();
+    this.middle(now);
+    const c = this.context;
+    c.clearRect(0, 0, this.width, this.height);
+    this.tiles.draw(this.view, this.width, this.height);
+    if (!this.tiles.template) drawGrid(c, this, this.colour);
+    if (this.trails) {
+      for (const [id, device] of this.devices) drawTrail(c, this, device, id === this.selected, now, this.colour);
     }
-    for (let lat = Math.ceil(toLat(opposite.y) / step) * step; lat <= toLat(corner.y); lat += step) {
-      const [, y] = this.toScreen({ x: 0, y: toY(lat) });
-      c.moveTo(0, y); c.lineTo(this.width, y);
-      c.fillText(`${Math.abs(lat).toFixed(digits)}°${lat < 0 ? "S" : "N"}`, 70, y - 4);
+    const places = new Map();
+    for (const [id, device] of this.devices) {
+      const [x, y] = this.toScreen(this.place(device, now));
+      if (x < -50 || y < -50 || x > this.width + 50 || y > this.height + 50) continue;
+      places.set(id, [x, y]);
+      drawDevice(c, device, [x, y], id === this.selected, this.clock(), this.colour);
     }
-    c.stroke();
-  }
-
-  drawTrail(c, device, selected, now, dark) {
-    const points = [...device.trail.slice(0, -1), this.place(device, now)];
-    if (points.length < 2) return;
-    c.strokeStyle = `hsl(${device.colour} 70% ${dark ? 60 : 40}%)`;
-    c.lineWidth = selected ? 4 : 2;
-    c.lineJoin = "round";
-    const bands = 4; // older parts paler
-    const size = Math.ceil((points.length - 1) / bands);
-    for (let start = 0, band = 1; start < points.length - 1; start += size, band++) {
-      c.globalAlpha = (selected ? 0.9 : 0.65) * band / bands;
-      c.beginPath();
-      points.slice(start, start + size + 1).forEach((point, number) => {
-        const [x, y] = this.toScreen(point);
-        if (number) c.lineTo(x, y); else c.moveTo(x, y);
-      });
-      c.stroke();
-    }
-    c.globalAlpha = 1;
-  }
-
-  drawDevice(c, id, device, now, dark, labels) {
-    const [x, y] = this.toScreen(this.place(device, now));
-    if (x < -50 || y < -50 || x > this.width + 50 || y > this.height + 50) return;
-    const stale = this.clock() - device.position.ts > STALE_MS;
-    const selected = id === this.selected;
-    c.fillStyle = stale ? "#8a9690" : `hsl(${device.colour} 75% ${dark ? 60 : 40}%)`;
-    c.strokeStyle = dark ? "#0c1210" : "#ffffff";
-    c.lineWidth = 2;
-    c.beginPath();
-    const { course, speed } = device.position;
-    if (course !== undefined && (speed === undefined || speed > 1)) {
-      c.save();
-      c.translate(x, y);
-      c.rotate(course * Math.PI / 180);
-      c.moveTo(0, selected ? -13 : -10); c.lineTo(selected ? 9 : 7, 8); c.lineTo(0, 4); c.lineTo(selected ? -9 : -7, 8);
-      c.closePath();
-      c.restore();
-    } else {
-      c.arc(x, y, selected ? 8 : 6, 0, 2 * Math.PI);
-    }
-    c.fill();
-    c.stroke();
-    if (labels || selected) {
-      c.font = `${selected ? "600 13px" : "12px"} system-ui, sans-serif`;
-      c.lineWidth = 3;
-      c.strokeStyle = dark ? "#111916" : "#eef2f0";
-      c.strokeText(id, x + 12, y + 4);
-      c.fillStyle = dark ? "#e7efeb" : "#17211d";
-      c.fillText(id, x + 12, y + 4);
-    }
-  }
-
-  drawScale(c, dark) {
-    const metresPerPixel = 40_075_016 * Math.cos(toLat(this.view.y) * Math.PI / 180) / this.scale;
-    const longest = metresPerPixel * 120;
-    const power = 10 ** Math.floor(Math.log10(longest));
-    const metres = [5, 2, 1].map((factor) => factor * power).find((length) => length <= longest);
-    const pixels = metres / metresPerPixel;
-    const [x, y] = [16, this.height - this.covered.bottom - 18];
-    c.strokeStyle = c.fillStyle = dark ? "#93a39b" : "#5c6b64";
-    c.lineWidth = 2;
-    c.beginPath();
-    c.moveTo(x, y - 6); c.lineTo(x, y); c.lineTo(x + pixels, y); c.lineTo(x + pixels, y - 6);
-    c.stroke();
-    c.font = "12px system-ui, sans-serif";
-    c.fillText(metres >= 1000 ? `${metres / 1000} km` : `${metres} m`, x + 6, y - 8);
+    drawNames(c, this, places, this.colour);
+    drawScale(c, this, this.colour);
   }
 
   listen() {
@@ -258,10 +209,8 @@ export class LiveMap {
         const [other] = [...this.pointers].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
         const apart = (point) => Math.hypot(point.x - other.x, point.y - other.y) || 1;
         this.zoomBy(Math.log2(apart(at) / apart(before)), (at.x + other.x) / 2, (at.y + other.y) / 2);
-      } else if (Math.hypot(at.x - this.pressed.x, at.y - this.pressed.y) > 4 || !this.following) {
-        this.view.x -= (at.x - before.x) / this.scale;
-        this.view.y -= (at.y - before.y) / this.scale;
-        this.following = false;
+      } else if (Math.hypot(at.x - this.pressed.x, at.y - this.pressed.y) > 4 || !this.fitting) {
+        this.moveBy(before.x - at.x, before.y - at.y);
       }
       this.pointers.set(event.pointerId, at);
     });
@@ -280,9 +229,9 @@ export class LiveMap {
     canvas.addEventListener("keydown", (event) => {
       const moves = { ArrowLeft: [-60, 0], ArrowRight: [60, 0], ArrowUp: [0, -60], ArrowDown: [0, 60] };
       if (event.key in moves) {
-        this.view.x += moves[event.key][0] / this.scale;
-        this.view.y += moves[event.key][1] / this.scale;
-        this.following = false;
+        this.moveBy(...moves[event.key]);
+      } else if (event.key === "f" && this.selected !== null) {
+        this.follow(this.followed === this.selected ? null : this.selected);
       } else if (event.key === "+" || event.key === "-") this.zoomBy(event.key === "+" ? 0.5 : -0.5);
       else if (event.key === "0") this.fit();
     });
