@@ -16,13 +16,13 @@ OPEN_TO_OTHERS = stat.S_IRGRP | stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
 def ensure_private_folder(folder: Path) -> None:
-    """Make `folder`, or close it to others. One that is somebody else's is refused: they could read and replace our keys."""
+    """Make `folder`, or close it to others. Somebody else's is refused: they could read and replace our keys."""
     folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
     found = folder.stat()
     if found.st_uid != os.geteuid():
         raise SettingsError(
-            f"{folder} (DATA_DIR) belongs to user {found.st_uid}, who could read and replace the keys and passwords in it, "
-            f"and this runs as user {os.geteuid()}. Run it as its owner, or choose a folder of your own."
+            f"{folder} (DATA_DIR) belongs to user {found.st_uid}, who could read and replace the keys and passwords "
+            f"in it, and this runs as user {os.geteuid()}. Run it as its owner, or choose a folder of your own."
         )
     if found.st_mode & OPEN_TO_OTHERS:
         folder.chmod(stat.S_IRWXU)
