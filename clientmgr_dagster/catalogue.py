@@ -52,7 +52,8 @@ def describing(definitions: dg.Definitions) -> Callable[[dg.AssetSpec], dg.Asset
 
     def describe(spec: dg.AssetSpec) -> dg.AssetSpec:
         metadata = dict(spec.metadata)
-        modules = [*defined_in.get(spec.key, ()), *metadata.get(COMPUTED_BY, ())]
+        # For us, and not to be read in the UI.
+        modules = [*defined_in.get(spec.key, ()), *metadata.pop(COMPUTED_BY, ())]
         if spec.partitions_def is not None:
             metadata[DASHBOARD] = dashboard
         if found := columns.get(column_key(spec)):

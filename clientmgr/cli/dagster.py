@@ -2,11 +2,12 @@
 
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from clientmgr.base.data_folder import attach
+from clientmgr.base.java import spark_environment
 from clientmgr.base.settings import load_settings
 from clientmgr.contracts import daemons
 from clientmgr.local.processes.programs import dagster_environment, dagster_programs
@@ -15,7 +16,8 @@ from clientmgr.operations.dagster_addresses import ensure_dagster_login
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
 
 app = typer.Typer(
-    help="Dagster's code server, daemon and webserver in the foreground, each by itself.", no_args_is_help=True
+    help="Dagster's code server, daemon and webserver in the foreground, each by itself; and its own commands.",
+    no_args_is_help=True,
 )
 
 
@@ -55,6 +57,18 @@ def check_code_server() -> None:
     socket = str(code_server_socket(settings))
     command = [sys.executable, "-m", "dagster", "api", "grpc-health-check", "--socket", socket]
     _replace_process(command, dict(os.environ))
+
+
+@app.command("cli", context_settings={"ignore_unknown_options": True, "help_option_names": []})
+def run_command(arguments: Annotated[list[str], typer.Argument(metavar="COMMAND...")]) -> None:
+    """Run a command of Dagster's own in this installation: `asset materialize …`, `run list`, `debug export …`."""
+    settings = attach(load_settings())
+    ensure_dagster_login(settings)
+    # It does in this process what the code server would have a run do.
+    code_server, *_ = daemons.DAGSTER
+    environment = dagster_environment(code_server, settings, {**os.environ, **settings.environment()})
+    command = [sys.executable, "-m", "dagster", *arguments]
+    _replace_process(command, {**environment, **spark_environment(settings)})
 
 
 def _become(name: str) -> NoReturn:

@@ -14,9 +14,10 @@ from typing import Any
 import dagster as dg
 import msgspec
 import psycopg
+from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
-WORKER_TAG = "clientmgr/worker"
-"""Of a run: its process, as JSON."""
+WORKER_TAG = f"{HIDDEN_TAG_PREFIX}clientmgr_worker"
+"""Of a run: its process, as JSON. The UI does not show it."""
 
 PROC = Path("/proc")
 CONNECT_WITHIN_S = 5

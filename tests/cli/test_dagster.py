@@ -51,6 +51,16 @@ def test_it_becomes_what_up_runs(database: Database, tmp_path: Path, name: str) 
         assert connection.execute("SELECT FROM pg_namespace WHERE nspname = 'dagster'").rowcount == 1
 
 
+def test_dagster_s_own_commands_run_on_this_installation_with_the_logins_of_a_run(
+    database: Database, tmp_path: Path
+) -> None:
+    became = becomes(database, tmp_path, "dagster", "cli", "asset", "materialize", "--select", "x", "--help")
+    assert became.command[1:] == ["-m", "dagster", "asset", "materialize", "--select", "x", "--help"]
+    settings = load_settings(database_url=database.url, data_dir=tmp_path)
+    (code_server, *_) = dagster_programs(settings, {})
+    assert code_server.env.items() <= became.environment.items()
+
+
 def test_the_daemon_s_liveness_is_asked_of_dagster_itself(database: Database, tmp_path: Path) -> None:
     became = becomes(database, tmp_path, "dagster", "liveness-check")
     assert became.command[1:] == ["-m", "dagster._daemon", "liveness-check"]

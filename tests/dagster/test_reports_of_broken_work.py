@@ -178,6 +178,19 @@ def test_a_dry_run_tried_again_reports_what_it_would_delete_once(
     assert summed_up(instance, run_id, "deleted")[-1] == 0
 
 
+def test_a_run_that_needs_no_spark_starts_none(
+    rig: Rig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_session(*_: object, **__: object) -> None:
+        raise AssertionError("this takes seconds")
+
+    monkeypatch.setattr("clientmgr_dagster.spark.session.start_session", start_session)
+
+    rig.fill(ONE)
+    rig.fill(TWO)
+    assert status(instance, materialize(instance, DELETIONS)) is dg.DagsterRunStatus.SUCCESS
+
+
 def test_what_was_published_before_an_error_is_reported(
     rig: Rig, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:

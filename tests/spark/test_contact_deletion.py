@@ -12,6 +12,8 @@ from datetime import UTC, datetime, timedelta
 
 import dagster as dg
 import pytest
+from dagster_gcp import BigQueryResource
+from dagster_pyspark import LazyPySparkResource
 from google.cloud.bigquery import QueryJobConfig
 from pyspark.sql import SparkSession
 
@@ -26,6 +28,7 @@ from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.contact_deletions.bigquery import Position, page_parameters, page_query
 from clientmgr.contact_deletions.publishing import deletion_message, publish_deletions, watermarks
 from clientmgr.local.standins.bigquery import BigQueryStandIn
+from clientmgr_dagster.bigquery import DeletedContactsBigQuery
 from clientmgr_dagster.defs.contact_deletion.assets import FOUND, contact_deletions
 from clientmgr_dagster.defs.contact_deletion.checks import every_deletion_published
 from clientmgr_dagster.defs.contact_deletion.schedules import hourly_contact_deletion
@@ -341,6 +344,11 @@ def test_a_message_is_what_the_worker_reads_and_always_the_same() -> None:
 def test_a_table_that_is_none_is_refused_by_the_settings_name() -> None:
     with pytest.raises(SettingsError, match="BIGQUERY_DELETED_CONTACTS_TABLE"):
         page_query("x; DROP TABLE y", {ORDINARY: START}, until=START, after=Position(1, START, 1), limit=10)
+
+
+def test_bigquery_and_spark_are_asked_through_dagster_s_own_integrations() -> None:
+    assert issubclass(DeletedContactsBigQuery, BigQueryResource)
+    assert issubclass(SparkResource, LazyPySparkResource)
 
 
 def test_without_a_project_the_schedule_says_so(
