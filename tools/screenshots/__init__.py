@@ -42,7 +42,12 @@ SHOTS: Final = (
     ),
     Shot("live", "{live}/live", (), _FLEET_MOVES),
     Shot("dashboard", "{dashboard}/", ("Client Manager",)),
-    Shot("dashboard-tenants", "{dashboard}/tenants", ("1001",)),
-    Shot("dashboard-tenant", "{dashboard}/tenants/1001", ("1001",)),
+    Shot("dashboard-tenant", "{dashboard}/tenants/1002", ("1002",)),
+    Shot("dashboard-failures", "{dashboard}/failures?customerId=1002", ("pushEnabled",)),
+    Shot(
+        "dashboard-device",
+        "{dashboard}/devices/one?customerId=1002&applicationCode=SHOP-APP&clientId=phone-of-50042&channel=push",
+        ("phone-of-50042", "PUSH_DISABLED"),
+    ),
     Shot("dashboard-messages", "{dashboard}/messages", ("client-manager.writer",), dark=True),
 )
