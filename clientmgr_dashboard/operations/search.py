@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 from msgspec import Meta, Struct
 from psycopg import Connection
 
+from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import TransientError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.devices.search import Found, Hit, search_tenants
@@ -63,11 +64,11 @@ async def search(context: Context, _visitor: Visitor, request: SearchRequest) ->
 
     tenants = [] if request.after or not text else await context.read(find)
     found = await asyncio.to_thread(_in_all_tenants, context, text, request.after)
-    names = await context.read(names_of, sorted({hit.customer_id for hit in found.hits}))
+    names = await context.read(names_of, sorted({CustomerId(hit.customer_id) for hit in found.hits}))
     return Searched(
         tenants,
         found.hits,
-        dict(names),
+        {int(customer_id): name for customer_id, name in names.items()},
         found.searched,
         found.left,
         found.go_on_after,

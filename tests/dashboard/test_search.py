@@ -1,5 +1,7 @@
 """One search over all tenants, what tenants are called, and a device's story: bounded, masked, and honest about it."""
 
+from typing import Any
+
 import pytest
 
 from clientmgr.audit.log import PLATFORM
@@ -24,11 +26,11 @@ def furnished(house: House) -> None:
     )
 
 
-def asked(visit: Visit, text: str, **more: object) -> dict[str, object]:
+def asked(visit: Visit, text: str, **more: object) -> dict[str, Any]:
     headers = {"X-CSRF-Token": visit.get("/api/v1/session").json()["csrfToken"]}
     answer = visit.post("/api/v1/search", json={"text": text, **more}, headers=headers)
     assert answer.status_code == 200, answer.text
-    found: dict[str, object] = answer.json()
+    found: dict[str, Any] = answer.json()
     return found
 
 
@@ -87,7 +89,7 @@ def test_tenants_have_names_that_operators_give_and_everybody_finds(
     assert operator.submit("/tenants/rename", named).status_code == 303
     assert operator.submit("/tenants/rename", named).status_code == 303
     assert [row[:3] for row in house.audited("tenant.rename")] == [(QUIET, "dashboard:otto", "named")], "once"
-    (found,) = asked(viewer, "quiet & s")["tenants"]  # type: ignore[misc]
+    (found,) = asked(viewer, "quiet & s")["tenants"]
     assert (found["customerId"], found["status"]) == (QUIET, "active")
     assert "Quiet &amp; Sons" in viewer.see("/tenants?search=sons")
     assert "Quiet &amp; Sons" in viewer.see(f"/tenants/{QUIET}")
@@ -124,6 +126,6 @@ def test_a_devices_story_joins_what_is_kept_with_what_the_log_has(house: House, 
 
 
 def story(visit: Visit, customer: int, client: str) -> list[dict[str, str]]:
-    where = {"customerId": customer, "applicationCode": "A", "clientId": client}
+    where: dict[str, str | int] = {"customerId": customer, "applicationCode": "A", "clientId": client}
     found: list[dict[str, str]] = visit.get("/api/v1/devices/one", params=where).json()["timeline"]
     return found
