@@ -1,12 +1,14 @@
 """Charts as SVG: no script, no library, readable by a screen reader. The style sheet has the colours. Pure."""
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import pairwise
+from datetime import UTC, datetime, timedelta
+from itertools import groupby, pairwise
 
 from markupsafe import Markup, escape
 
 WIDTH, HEIGHT = 720, 240
+LOW = 170
+"""Of a chart with one series."""
 LEFT, RIGHT, TOP, BOTTOM = 56, 12, 12, 28
 COLOURS = 8
 """Series after these share their colours."""
@@ -57,6 +59,26 @@ def lines(title: str, times: Sequence[datetime], series: Mapping[str, Values]) -
     return frame.svg(title, shapes, last, _marks(frame, times, series, _percent), _percent)
 
 
+def trend(title: str, times: Sequence[datetime], values: Values, shown: Shown) -> Markup:
+    """One number over time. Where it is unknown there is a gap."""
+    frame = _Frame(times, max((value for value in values if value is not None), default=0.0), height=LOW)
+    shapes, ground = [], frame.y(0.0)
+    for is_known, part in groupby(zip(times, values, strict=True), key=lambda pair: pair[1] is not None):
+        if not is_known:
+            continue
+        points = [(frame.x(at), frame.y(value or 0.0)) for at, value in part]
+        closed = [(points[0][0], ground), *points, (points[-1][0], ground)]
+        shapes.append(
+            Markup(
+                '<polygon class="area faint series-0" points="{}"></polygon>'
+                '<polyline class="line series-0" points="{}"></polyline>'
+            ).format(_points(closed), _points(points))
+        )
+    known = [value for value in values if value is not None]
+    last = {"now": values[-1] if values else None, "most": max(known, default=None)}
+    return frame.svg(title, shapes, last, _marks(frame, times, {title: values}, shown), shown)
+
+
 def sparkline(title: str, values: Sequence[float]) -> Markup:
     """A trend without axes, for the end of a line of text."""
     width, height = 160, 28
@@ -72,12 +94,15 @@ def sparkline(title: str, values: Sequence[float]) -> Markup:
 class _Frame:
     """Where a time and a value are in the picture, and the axes around it."""
 
-    def __init__(self, times: Sequence[datetime], top: float, *, percent: bool = False) -> None:
+    def __init__(self, times: Sequence[datetime], top: float, *, percent: bool = False, height: int = HEIGHT) -> None:
+        self._height = height
         self._first = min(times).timestamp() if times else 0.0
         self._last = max(times).timestamp() if times else 1.0
         self._times = (min(times), max(times)) if times else None
         self._top = 1.0 if percent else _round_up(top)
         self._percent = percent
+        is_short = self._times is not None and self._times[1] - self._times[0] < timedelta(days=2) and height == LOW
+        self._format = "%H:%M UTC" if is_short else "%Y-%m-%d"
 
     def x(self, at: datetime) -> float:
         span = self._last - self._first
@@ -86,7 +111,7 @@ class _Frame:
         return LEFT + (at.timestamp() - self._first) / span * (WIDTH - LEFT - RIGHT)
 
     def y(self, value: float) -> float:
-        return TOP + (1 - value / self._top) * (HEIGHT - TOP - BOTTOM)
+        return TOP + (1 - value / self._top) * (self._height - TOP - BOTTOM)
 
     def svg(
         self,
@@ -108,7 +133,7 @@ class _Frame:
             '<figcaption><ul class="legend">{}</ul></figcaption></figure>'
         ).format(
             WIDTH,
-            HEIGHT,
+            self._height,
             title,
             f"Most recently: {described}",
             self._axes(),
@@ -133,7 +158,7 @@ class _Frame:
             ends = [(LEFT, "start", self._times[0]), (WIDTH - RIGHT, "end", self._times[1])]
             parts += [
                 Markup('<text class="tick" x="{}" y="{}" text-anchor="{}">{}</text>').format(
-                    x, HEIGHT - 8, anchor, f"{at.astimezone(UTC):%Y-%m-%d}"
+                    x, self._height - 8, anchor, f"{at.astimezone(UTC):{self._format}}"
                 )
                 for x, anchor, at in (
                     ends if self._first < self._last else [((LEFT + WIDTH) // 2, "middle", ends[0][2])]
@@ -172,6 +197,11 @@ def _round_up(value: float) -> float:
     return next(
         (upper * size for lower, upper in pairwise((0.0, *steps)) if lower * size < value <= upper * size), 10 * size
     )
+
+
+def small(value: float) -> str:
+    """An amount that may be a fraction."""
+    return f"{value:.1f}".removesuffix(".0") if value < 10 else _amount(value)
 
 
 def _amount(value: float) -> str:

@@ -76,6 +76,14 @@ class Browser:
             " field.dispatchEvent(new Event('change', {bubbles: true})) })()"
         )
 
+    def press(self, key: str) -> None:
+        """A key, or a text letter by letter: whatever has the focus gets it."""
+        for one in [key] if key in ("Enter", "Escape", "Tab") else key:
+            text = {"Enter": "\r"}.get(one, one if len(one) == 1 else "")
+            code = {"Enter": 13, "Escape": 27, "Tab": 9}.get(one, 0)
+            self._send("Input.dispatchKeyEvent", type="keyDown", key=one, text=text, windowsVirtualKeyCode=code)
+            self._send("Input.dispatchKeyEvent", type="keyUp", key=one, windowsVirtualKeyCode=code)
+
     def evaluate(self, javascript: str) -> Any:
         answer = self._send("Runtime.evaluate", expression=javascript, returnByValue=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]

@@ -27,11 +27,12 @@ from clientmgr.cli.output import (
     progress_bar,
     show_rows,
 )
-from clientmgr.devices.explanation import time_of
 from clientmgr.devices.imports.files import format_of
 from clientmgr.devices.lookup import DeviceLookup, StoredDevice
 from clientmgr.devices.revealing import revealed
 from clientmgr.devices.traces import DeviceTraces
+from clientmgr.erasure.contact_end import end_of_contact
+from clientmgr.erasure.subject import Keys
 
 app = typer.Typer(help="Devices: show one, find some, import and export them.", no_args_is_help=True)
 
@@ -94,8 +95,8 @@ def find(
         traces = DeviceTraces(connection, customer_id, KeyedHashes.from_settings(settings))
         if contact_id is not None:
             found = lookup.by_contact(contact_id, limit=limit)
-            if deleted := time_of(traces.contact_deleted_version(contact_id)):
-                empty = f"no such device: contact {contact_id} was deleted at {deleted:%Y-%m-%d %H:%M:%S} UTC"
+            if ended := end_of_contact(connection, customer_id, contact_id, Keys.from_settings(settings)):
+                empty = f"no such device: {ended.sentence(contact_id)}"
         elif client is not None:
             found = lookup.by_client(client, limit=limit)
         elif token is not None:

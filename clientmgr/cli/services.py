@@ -153,7 +153,9 @@ def bridge(
                 seen_before=stats.seen_before.get(subscription, 0),
             )
 
-    raise typer.Exit(run_until_stopped(main, use_uvloop=False))
+    with beating(settings, "bridge"):
+        code = run_until_stopped(main, use_uvloop=False)
+    raise typer.Exit(code)
 
 
 def gateway_address(settings: Settings, port: int) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id, schema_name
 from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError
@@ -33,10 +34,11 @@ from clientmgr.cli.proof_output import (
     stopped_by_signals,
     watched,
 )
+from clientmgr.tenants.names import checked_name, names_of, rename_tenant
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
 from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
 
-app = typer.Typer(help="Tenants: list, activate, migrate, delete, reconcile, prove.", no_args_is_help=True)
+app = typer.Typer(help="Tenants: list, activate, rename, migrate, delete, reconcile, prove.", no_args_is_help=True)
 
 # `-1` is a customer id that we refuse, not an option that click does not know.
 NEGATIVE_NUMBERS_ARE_ARGUMENTS = {"ignore_unknown_options": True}
@@ -56,9 +58,11 @@ def list_command(
     """List the registered tenants."""
     database, _ = open_database()
     with database.connect(Role.READER) as connection:
+        names = names_of(connection)
         rows = (
             {
                 "customer_id": tenant.customer_id,
+                "name": names.get(tenant.customer_id),
                 "status": tenant.status,
                 "schema_version": tenant.schema_version,
                 "activated_at": tenant.activated_at,
@@ -66,18 +70,40 @@ def list_command(
             }
             for tenant in list_tenants(connection, status)
         )
-        columns = ["customer_id", "status", "schema_version", "activated_at", "deleted_at"]
+        columns = ["customer_id", "name", "status", "schema_version", "activated_at", "deleted_at"]
         show_rows(rows, columns, as_json=as_json, empty="no tenants yet: clientmgr tenants activate CUSTOMER_ID")
 
 
 @app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
-def activate(customer_ids: CustomerIds = None, file: FileOption = None, as_json: JsonOption = False) -> None:
+def activate(
+    customer_ids: CustomerIds = None,
+    file: FileOption = None,
+    name: Annotated[str | None, typer.Option(help="What people call it. For a single customer.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
     """Register customers and create their schemas. Activating an active customer changes nothing."""
     wanted = _customer_ids(customer_ids, file)
+    if name is not None and (len(wanted) != 1 or not checked_name(name)):
+        raise InvalidInputError("--name", "a name, and one customer whose it is", name)
     manager = _manager()
     with progress_bar("activating", len(wanted)) as progress:
         results = manager.activate(wanted, actor=actor(), on_result=lambda _: progress.advance(progress.task_ids[0]))
+    if name is not None and all(result.change is not Change.FAILED for result in results):
+        _rename(wanted[0], name)
     _report(results, as_json=as_json)
+
+
+@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+def rename(
+    customer_id: Annotated[str, typer.Argument()],
+    name: Annotated[str, typer.Argument(help="What people call it; empty: nothing any more.")],
+) -> None:
+    """Say what people call a customer: it is shown and searched for, and nothing is decided by it."""
+    customer = parse_customer_id(customer_id)
+    changed = _rename(customer, name)
+    called = f"called {checked_name(name)}" if checked_name(name) else "without a name"
+    errors.print(f"customer {customer} is {called}{'' if changed else ' already'}", highlight=False, markup=False)
 
 
 @app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
@@ -128,6 +154,7 @@ def status(
                 raise typer.Exit(1)
             details: dict[str, Any] = {
                 "customer_id": customer,
+                "name": names_of(connection, [customer]).get(customer),
                 "status": tenant.status,
                 "schema": schema_name(customer),
                 "schema_version": tenant.schema_version,
@@ -192,6 +219,12 @@ def prove(
     with stopped_by_signals():
         report = prove_account(stores, customer_id, actor=actor(), texts=chosen_texts(search), watch=watched())
     hand_out(report, file, as_json=as_json or str(output) == "-")
+
+
+def _rename(customer_id: CustomerId, name: str) -> bool:
+    database, settings = open_database()
+    with database.connect(Role.WRITER) as connection:
+        return rename_tenant(connection, AuditLogger.from_settings(settings), customer_id, name, actor=actor())
 
 
 def _manager() -> TenantSchemaManager:

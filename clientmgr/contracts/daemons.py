@@ -407,6 +407,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "BROKER_MAX_ATTEMPTS",
             "BROKER_WAIT_PERIOD_MS",
             "DAGSTER_DATABASE_URL",
+            "SPARK_CONNECT_URL",
             "ERASURE_HOURS",
             "CLIENT_FETCHER_FALLBACK_ENABLED",
             *_ON_DYNAMODB,

@@ -26,6 +26,9 @@ NOT_SENT: Final = "data-platform.not-sent"
 SHARED: Final = frozenset({NOT_SENT, DEVICE_MAPPER_ERRORS})
 """Topics that daemons in a hurry and daemons with much to publish have in common."""
 
+PROVIDER_TOPIC: Final = f"^sending-(batch|tx)-({'|'.join(sorted({one.topic for one in PROVIDERS}))})-"
+"""A regular expression of the topics that mappers send to, one for each provider: see `DeviceMapperTopics.outputs`."""
+
 
 def device_mapper_input(sending_type: str, delivery_group: str) -> str:
     """Personalised messages of one type of traffic (`batch` or `tx`) and one delivery group."""

@@ -18,16 +18,22 @@ def explain(known: KnownDevice) -> list[str]:
     device = known.device
     if device is None:
         notes.append(
-            f"deleted: events up to {deleted_at} change nothing, a later one would bring it back"
+            f"deleted{_by(known)}: events up to {deleted_at} change nothing, a later one would bring it back"
             if known.deleted_version
             else "never there: all that is known is the contact it was linked to"
         )
     elif known.deleted_version:
-        notes.append(f"it was deleted at {deleted_at}; what is known of it came later")
+        notes.append(f"it was deleted at {deleted_at}{_by(known)}; what is known of it came later")
     notes += [_explain_link(link) for link in known.links if link.contact_deleted_version]
     if device is not None:
         notes += [_explain_token(device, known.claim), _explain_contact(device)]
     return [note for note in notes if note]
+
+
+def _by(known: KnownDevice) -> str:
+    tombstone = known.tombstone
+    is_contacts = tombstone is not None and tombstone.contact_version > tombstone.own_version
+    return " with the contact that it belonged to" if is_contacts else ""
 
 
 def _explain_link(link: Link) -> str:

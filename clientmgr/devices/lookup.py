@@ -96,6 +96,12 @@ class DeviceLookup:
         ((count,),) = self._connection.execute(self._queries["estimated_count"]).fetchall()
         return int(count)
 
+    def last_write(self, *, at_most: int) -> datetime | None:
+        """When a device was last written; None: none is, or there are more than `at_most` to look at."""
+        ((last,),) = self.rows("last_write") if self.estimated_count() <= at_most else [(None,)]
+        found: datetime | None = last
+        return found
+
     def export(self, *, reveal: bool) -> tuple[list[str], Iterator[list[tuple[Any, ...]]]]:
         """Column names, and all devices in portions, read through a cursor on the server: memory stays the same."""
         cursor = self._connection.cursor(name="export_devices")

@@ -4,6 +4,7 @@ A hash can't be read backwards. So whoever asks names the client or the contact;
 """
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from psycopg import Connection
@@ -35,16 +36,31 @@ class TokenClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Tombstone:
+    """Up to when the device is deleted, by each of the two reasons; 0: not by this one."""
+
+    own_version: int
+    contact_version: int
+    """By the deletion of the contact that it belonged to."""
+    recorded_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class KnownDevice:
     """All that is left of a device: its row, if it has one, and what explains the row or its absence."""
 
     application_code: str
     client_id: str
     device: StoredDevice | None
-    deleted_version: int | None
+    tombstone: Tombstone | None
     links: tuple[Link, ...]
+    unlinked_versions: tuple[int, ...]
     claim: TokenClaim | None
     """Of the token that it set last."""
+
+    @property
+    def deleted_version(self) -> int | None:
+        return None if self.tombstone is None else max(self.tombstone.own_version, self.tombstone.contact_version)
 
 
 class DeviceTraces:
@@ -60,11 +76,6 @@ class DeviceTraces:
         digest = token_digest(token)
         tokens = [self._hashes.token(self._customer_id, one, digest) for one in self._applications()]
         return self.lookup.devices("by_token", tokens=tokens, limit=limit)
-
-    def contact_deleted_version(self, contact_id: int) -> int | None:
-        contact = self._hashes.contact(self._customer_id, contact_id)
-        ((version,),) = self.lookup.rows("contact_tombstone", contact=contact)
-        return None if version is None else int(version)
 
     def everything(self, client_id: str, application_code: str | None = None) -> list[KnownDevice]:
         """What is known of a client in one application, or in each that has devices; also of one that is deleted."""
@@ -82,8 +93,9 @@ class DeviceTraces:
             application_code,
             client_id,
             device,
-            tombstones[0][0] if tombstones else None,
+            Tombstone(*tombstones[0]) if tombstones else None,
             tuple(Link(*row) for row in self.lookup.rows("links_of_device", device=device_hash)),
+            tuple(version for (version,) in self.lookup.rows("unlinks_of_device", device=device_hash)),
             self._claim(device, device_hash),
         )
 

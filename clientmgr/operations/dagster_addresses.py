@@ -32,11 +32,14 @@ def ui_url(settings: Settings) -> str:
     return f"{scheme}://{in_url(settings.dagster_host)}:{settings.dagster_port}"
 
 
+def ui_for_browsers(settings: Settings) -> str:
+    tls = bool(settings.dashboard_tls_certificate)
+    return service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port, tls=tls)
+
+
 def tenant_in_dagster(settings: Settings, asset: str, customer_id: CustomerId) -> str:
     """Where browsers find a tenant's partition of an asset."""
-    tls = bool(settings.dashboard_tls_certificate)
-    ui = service_url(settings.dagster_url, settings.dagster_host, settings.dagster_port, tls=tls)
-    return f"{ui}/assets/{asset}?view=partitions&partition={customer_id}"
+    return f"{ui_for_browsers(settings)}/assets/{asset}?view=partitions&partition={customer_id}"
 
 
 def tenants_in_dashboard(settings: Settings) -> str:

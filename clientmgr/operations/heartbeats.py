@@ -7,6 +7,7 @@ process. A server that is away delays no one.
 import contextlib
 import os
 import socket
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,10 +17,12 @@ from typing import Any, Final
 from uuid import uuid4
 
 import psycopg
+from prometheus_client import Counter
 from psycopg import Connection
 from psycopg.rows import class_row
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.message_metrics import CONSUMED, PUBLISHED
@@ -56,6 +59,12 @@ def signs(connection: Connection[Any]) -> list[Sign]:
     """Of each process all that run; where none does, the one that ran last."""
     with connection.cursor(row_factory=class_row(Sign)) as cursor:
         return cursor.execute(QUERIES["signs"], {"dead_after_s": DEAD_AFTER_S}).fetchall()
+
+
+def instances_of(connection: Connection[Any], process: str) -> list[Sign]:
+    """Its starts as far as they are kept, the newest first."""
+    with connection.cursor(row_factory=class_row(Sign)) as cursor:
+        return cursor.execute(QUERIES["instances"], {"process": process}).fetchall()
 
 
 @contextlib.contextmanager
@@ -114,14 +123,17 @@ class _Heart:
                 self._connection = self._database.connect(Role.WRITER, autocommit=True)
             self._connection.execute(QUERIES["beat"], values)
             self._done = done
-        except (psycopg.Error, OSError):
+        except (psycopg.Error, OSError, ClientManagerError):
             # It is tried again at the next beat. Until then the sign is missing, which is the truth.
             if self._connection is not None:
                 self._connection.close()
             self._connection = None
 
     def _dealt_with(self) -> list[float]:
-        return [_messages_dealt_with(subscriptions) for subscriptions in self._reads.values()]
+        return [
+            _messages_dealt_with(subscriptions) + _counted_besides(process)
+            for process, subscriptions in self._reads.items()
+        ]
 
 
 def _subscriptions_of(process: str) -> frozenset[str]:
@@ -140,6 +152,15 @@ def _messages_dealt_with(subscriptions: frozenset[str] | None) -> float:
         if sample.name.endswith("_total")
         and (subscriptions is None or sample.labels.get("subscription") in subscriptions)
     )
+
+
+def _counted_besides(process: str) -> float:
+    """Of a process that reads no messages: what its own modules count, once the process has imported them."""
+    entries = [entry for entry in daemons.ALL if any(one.name == process for one in entry.processes)]
+    modules = [sys.modules.get(name) for entry in entries if entry.streams for name in entry.metrics]
+    counters = [one for module in modules for one in vars(module or object).values() if isinstance(one, Counter)]
+    families = (family for counter in counters for family in counter.collect())
+    return sum(sample.value for family in families for sample in family.samples if sample.name.endswith("_total"))
 
 
 def _own_version() -> str:

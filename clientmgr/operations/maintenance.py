@@ -1,4 +1,5 @@
-"""Recurring tasks of the whole system: old messages go, deleted people are erased, the audit log is anchored, metrics.
+"""Recurring tasks of the whole system: old messages go, deleted people are erased, the audit log is anchored, metrics
+and samples are taken.
 
 A process that always runs does them, such as the Pub/Sub gateway. Several processes may do them at once.
 """
@@ -25,6 +26,7 @@ from clientmgr.broker.postgres.retention import forget_keys, trim
 from clientmgr.erasure.schedule import LOOK_EVERY_S, sweep_regularly
 from clientmgr.operations.failures.finding import QUERIES as REPLAYS
 from clientmgr.operations.heartbeats import QUERIES as HEARTBEATS
+from clientmgr.operations.samples import SAMPLE_EVERY_S, take_sample
 from clientmgr.operations.system_metrics import export_system_metrics
 
 log = get_logger(__name__)
@@ -41,6 +43,7 @@ async def run_maintenance(
     trim_every_s: float = TRIM_EVERY_S,
     lag_every_s: float = EXPORT_LAG_EVERY_S,
     metrics_every_s: float = EXPORT_METRICS_EVERY_S,
+    sample_every_s: float = SAMPLE_EVERY_S,
     erasure_look_every_s: float = LOOK_EVERY_S,
 ) -> None:
     """Delete old messages, erase what is deleted, anchor the audit log, keep the system's metrics current.
@@ -66,6 +69,7 @@ async def run_maintenance(
     async with asyncio.TaskGroup() as tasks:
         tasks.create_task(_again_and_again(anchor_audit_log, settings.audit_anchor_minutes * 60))
         tasks.create_task(_repeat(database, Role.WRITER, trim_log, trim_every_s))
+        tasks.create_task(_repeat(database, Role.WRITER, take_sample, sample_every_s))
         tasks.create_task(sweep_regularly(settings, database, look_every_s=erasure_look_every_s))
         if settings.metrics_port:
             tasks.create_task(_repeat(database, Role.READER, LagExport(), lag_every_s))

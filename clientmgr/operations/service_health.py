@@ -6,6 +6,7 @@ import urllib.error
 import urllib.request
 from dataclasses import dataclass
 from typing import Final
+from urllib.parse import urlsplit
 
 from clientmgr.base.listening import in_url
 from clientmgr.base.settings import Settings
@@ -31,7 +32,10 @@ class ServiceState:
 
 
 async def probe_services(settings: Settings) -> list[ServiceState]:
-    return list(await asyncio.gather(*(_probe(entry, settings) for entry in _PROBED)))
+    probes = [_probe(entry, settings) for entry in _PROBED]
+    if settings.spark_connect_url:
+        probes.append(_listens("spark", settings.spark_connect_url))
+    return list(await asyncio.gather(*probes))
 
 
 async def readers_of_positions(settings: Settings) -> list[ServiceState]:
@@ -47,6 +51,18 @@ async def _probe(entry: DaemonEntry, settings: Settings) -> ServiceState:
     port: int = getattr(settings, entry.listens.port_setting.lower())
     address = ui_url(settings) if entry in daemons.DAGSTER else f"http://{in_url(host)}:{port}"
     return await _answers(entry.name, f"{address}{entry.listens.health_path}", settings)
+
+
+async def _listens(name: str, url: str) -> ServiceState:
+    """A Spark Connect server has no address for health. `up` starts its own only when a run connects, by gRPC."""
+    where = urlsplit(url)
+    try:
+        async with asyncio.timeout(ANSWER_WITHIN_S):
+            _, writer = await asyncio.open_connection(where.hostname, where.port or 15002)
+        writer.close()
+    except (OSError, ValueError) as error:
+        return ServiceState(name, "does not answer", False, str(error) or "no answer in time")
+    return ServiceState(name, "answers", True, "Spark Connect, for the runs of Dagster")
 
 
 async def _answers(name: str, url: str, settings: Settings) -> ServiceState:

@@ -56,6 +56,8 @@ class TenantRow(Struct, frozen=True, rename="camel"):
     """A tenant in the table. What is None was not counted yet."""
 
     customer_id: int
+    name: str | None
+    """What people call it."""
     status: str
     schema_version: int
     head_version: int
@@ -165,7 +167,7 @@ class TenantFilter(Struct, frozen=True):
     tolerance: float
     """A difference from DynamoDB beyond this is out of sync."""
     search: str | None = None
-    """The beginning of a customer id."""
+    """The beginning of a customer id, or a part of the name."""
     status: StatusFilter = "present"
     show: Show = "all"
     customer_id: CustomerId | None = None

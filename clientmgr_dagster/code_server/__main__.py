@@ -17,6 +17,8 @@ from dagster._core.utils import FuturesAwareThreadPoolExecutor
 from dagster._grpc.server import DagsterGrpcServer
 from dagster._utils.log import configure_loggers
 
+from clientmgr.base.settings import load_settings
+from clientmgr.operations.heartbeats import beating
 from clientmgr_dagster.code_server.servicer import CodeServicer
 
 MODULE = "clientmgr_dagster.definitions"
@@ -36,10 +38,11 @@ def main(arguments: list[str]) -> int:
     os.umask(0o077)
     configure_loggers(formatter="json", log_level=options.log_level.upper())
     _raise_on_signals()
-    try:
-        serve(options.socket, options.module, options.location, options.patience)
-    except KeyboardInterrupt:
-        return 0
+    with beating(load_settings(), "dagster-code-server"):
+        try:
+            serve(options.socket, options.module, options.location, options.patience)
+        except KeyboardInterrupt:
+            return 0
     return 1
 
 

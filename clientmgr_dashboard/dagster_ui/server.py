@@ -15,6 +15,7 @@ from clientmgr.base.database import Database
 from clientmgr.base.logs import configure_logging, get_logger
 from clientmgr.base.settings import Settings
 from clientmgr.operations.code_server_socket import wait_until_code_server_listens
+from clientmgr.operations.heartbeats import beating
 from clientmgr_dashboard.access.attempts import FailureReport
 from clientmgr_dashboard.access.authentication import Authenticator
 from clientmgr_dashboard.access.exposure import ensure_dagster_is_not_open_to_others
@@ -42,6 +43,7 @@ def run_dagster_ui(settings: Settings, workspace_file: Path) -> int:
             version=__version__,
             code_server_log_level=level,
         ) as workspace,
+        beating(settings, NAME),
     ):
         prepare_instance(instance)
 

@@ -16,6 +16,7 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import ClientManagerError, TransientError, UnknownTenantError
 from clientmgr.broker.factory import open_broker
 from clientmgr.erasure import subject
+from clientmgr.erasure.contact_end import ContactEnd, end_of_contact
 from clientmgr.erasure.places import Stores
 from clientmgr.erasure.proof import audit_rows, prove_contact
 from clientmgr.erasure.report import DeletionAuditRow, DeletionNote, Report
@@ -74,6 +75,8 @@ class KnownContact(Struct, frozen=True, rename="camel"):
     deleted_devices: int
     """That went with it, as far as their hashes are kept."""
     deletions: list[DeletionNote]
+    ended: ContactEnd | None
+    """When and by what it was deleted; null: it was not."""
     audit_rows: list[DeletionAuditRow]
 
 
@@ -108,13 +111,15 @@ async def known_contact(context: Context, _visitor: Visitor, request: KnownConta
     def read(connection: Connection[Any]) -> KnownContact:
         if find_tenant(connection, customer_id) is None:
             raise UnknownTenantError(f"customer {customer_id} was never activated")
-        found = subject.contact(connection, customer_id, request.contact_id, _stores(context).keys)
+        keys = _stores(context).keys
+        found = subject.contact(connection, customer_id, request.contact_id, keys)
         return KnownContact(
             request.customer_id,
             request.contact_id,
             len(found.devices),
             len(found.gone),
             [row_of(DeletionNote, one) for one in found.deletions],
+            end_of_contact(connection, customer_id, request.contact_id, keys) if found.deletions else None,
             audit_rows(connection, found),
         )
 

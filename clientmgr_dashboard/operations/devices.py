@@ -1,6 +1,7 @@
 """Devices: found by contact, client id or token, with when each part was set. Secrets are masked unless revealed."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,8 +13,10 @@ from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.contracts.device_fields import INFO_FIELDS
 from clientmgr.devices.explanation import explain, time_of
+from clientmgr.devices.log_traces import LoggedTrace, logged_traces
 from clientmgr.devices.lookup import StoredDevice
 from clientmgr.devices.revealing import revealed
+from clientmgr.devices.timeline import TimelineEntry, timeline
 from clientmgr.devices.traces import DeviceTraces, KnownDevice
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
@@ -118,6 +121,8 @@ class DeviceDetail(Struct, frozen=True, rename="camel"):
     links: list[ContactLink]
     notes: list[str]
     """Why it is so, in sentences."""
+    timeline: list[TimelineEntry]
+    """What happened to it, the newest first: as far as that is kept."""
 
 
 async def find_by_contact(context: Context, _visitor: Visitor, request: ContactRequest) -> Page[DeviceRow]:
@@ -137,18 +142,18 @@ async def find_by_token(context: Context, _visitor: Visitor, request: TokenReque
 
 
 async def show_device(context: Context, _visitor: Visitor, request: DeviceRequest) -> DeviceDetail:
-    known = await context.read(_known, context, request)
-    return _detail(request.customer_id, known, reveal=False)
+    known, logged = await asyncio.gather(context.read(_known, context, request), context.read(_logged, request))
+    return _detail(request.customer_id, known, logged, reveal=False)
 
 
 async def reveal_device(context: Context, visitor: Visitor, request: RevealRequest) -> DeviceDetail:
     """With its secrets. The audit log records who sees them before they are shown."""
-    known = await context.read(_known, context, request)
+    known, logged = await asyncio.gather(context.read(_known, context, request), context.read(_logged, request))
     device = known.device
     if device is None:
         raise NotFoundError(f"device {request.client_id} is deleted: there is nothing to reveal")
     await context.record(revealed(CustomerId(request.customer_id), device, actor=visitor.actor, command="dashboard"))
-    return _detail(request.customer_id, known, reveal=True)
+    return _detail(request.customer_id, known, logged, reveal=True)
 
 
 async def _find(
@@ -182,6 +187,11 @@ def _known(connection: Connection[Any], context: Context, request: DeviceRequest
     return found[0]
 
 
+def _logged(connection: Connection[Any], request: DeviceRequest | RevealRequest) -> list[LoggedTrace]:
+    customer_id = CustomerId(request.customer_id)
+    return logged_traces(connection, customer_id, request.application_code, request.client_id)
+
+
 def _row(device: StoredDevice) -> DeviceRow:
     token = device.push_token
     if token is None and device.web_push is not None:
@@ -189,7 +199,7 @@ def _row(device: StoredDevice) -> DeviceRow:
     return row_of(DeviceRow, device, push_token=token)
 
 
-def _detail(customer_id: int, known: KnownDevice, *, reveal: bool) -> DeviceDetail:
+def _detail(customer_id: int, known: KnownDevice, logged: Sequence[LoggedTrace], *, reveal: bool) -> DeviceDetail:
     device = known.device
     if device is not None and not reveal:
         device = device.masked()
@@ -207,6 +217,7 @@ def _detail(customer_id: int, known: KnownDevice, *, reveal: bool) -> DeviceDeta
             for link in known.links
         ],
         notes=explain(known),
+        timeline=timeline(known, logged),
     )
 
 

@@ -1,25 +1,29 @@
 """Whether all is well, at a glance: tenants, traffic, errors, lag, daemons, nightly jobs."""
 
 import asyncio
+from collections.abc import Awaitable
 from datetime import UTC, datetime
 from typing import Any, Literal
 
 from msgspec import Struct
-from msgspec.structs import replace
 from psycopg import Connection
 
 from clientmgr.broker.error_topics import ERROR_TOPICS, error_counts
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.contracts import topics
-from clientmgr.operations.daemon_health import judge_all
+from clientmgr.operations.dagster_addresses import ui_for_browsers
+from clientmgr.operations.dagster_standing import DagsterStanding, dagster_standing
 from clientmgr.operations.heartbeats import Sign, signs
-from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
+from clientmgr.operations.nightly_jobs import DAGSTER_JOBS, NightlyWork, nightly_work
+from clientmgr.operations.samples import TrendPoint, last_day, trend
 from clientmgr.operations.service_health import ServiceState, probe_services
 from clientmgr.tenant_metrics.tenants import Totals, count_behind, totals
 from clientmgr.tenants.registry import count_by_status
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Nothing, api_get, row_of
+from clientmgr_dashboard.operations.processes import OPERATIONS as PROCESSES
+from clientmgr_dashboard.operations.processes import DaemonState, process_states
 from clientmgr_dashboard.wording import plural
 
 COUNT_AT_MOST = 10_000
@@ -28,24 +32,15 @@ LOOK_AT_ERRORS = 10_000
 SHARED_FOR_S = 1.0
 """However many people watch, the database is asked once in this time."""
 SERVICES_EVERY_S = 5.0
+DAGSTER_EVERY_S = 10.0
+TREND_EVERY_S = 15.0
 
 
-class DaemonState(Struct, frozen=True, rename="camel"):
-    """How a daemon or a service is doing."""
+class Problem(Struct, frozen=True, rename="camel"):
+    """Something that is wrong, in a few words, and where that is to be seen."""
 
-    name: str
-    state: str
-    is_well: bool
-    detail: str
-    instances: int = 0
-    """How many of it run, by their signs of life."""
-    where: str = ""
-    version: str = ""
-    started_at: datetime | None = None
-    last_work_at: datetime | None = None
-    """When it last dealt with a message; null: not since it started, or it deals with none."""
-    last_sign_at: datetime | None = None
-    """Null: it gives none (then it is asked on its port), or never ran."""
+    text: str
+    link: str
 
 
 class GroupLag(Struct, frozen=True, rename="camel"):
@@ -76,8 +71,7 @@ class Overview(Struct, frozen=True, rename="camel"):
     """Everything at a glance."""
 
     state: Literal["well", "look", "act"]
-    problems: list[str]
-    """What is wrong, in a few words each."""
+    problems: list[Problem]
     tenants: dict[str, int]
     """By status."""
     behind_on_migrations: int
@@ -92,6 +86,18 @@ class Overview(Struct, frozen=True, rename="camel"):
     errors: list[ErrorTopic]
     daemons: list[DaemonState]
     nightly: list[NightlyWork]
+    jobs_problem: str
+    """Why nothing is known of the jobs' runs; empty: it is."""
+    dagster_url: str
+    """For browsers: its runs are below it."""
+    looked_at: datetime
+
+
+class Trend(Struct, frozen=True, rename="camel"):
+    """The last 24 hours, or what of them is known."""
+
+    points: list[TrendPoint]
+    newest_sample_at: datetime | None
     looked_at: datetime
 
 
@@ -102,20 +108,9 @@ async def overview(context: Context, _visitor: Visitor, _request: Nothing) -> Ov
 
 async def _look(context: Context) -> Overview:
     settings = context.settings
-    stored, (lags, errors), services = await asyncio.gather(
-        context.read(_stored, tolerance=settings.sync_tolerance), _log(context), _services(context)
-    )
-    daemons = [
-        DaemonState(
-            health.daemon,
-            health.state,
-            health.state == "keeps up",
-            f"{health.unread:,} unread"
-            + (f", {plural(health.waiting_retries, 'retry', 'retries')}" if health.waiting_retries else ""),
-        )
-        for health in judge_all(lags, late_after_s=settings.daemon_late_after_s)
-    ] + [DaemonState(one.name, one.state, one.is_well, one.detail) for one in services]
-    daemons = _with_signs(daemons, stored.signs)
+    (lags, errors), services, dagster = await asyncio.gather(_log(context), _services(context), _dagster(context))
+    stored = await context.read(_stored, dagster, tolerance=settings.sync_tolerance)
+    daemons = process_states(lags, services, stored.signs, dagster, late_after_s=settings.daemon_late_after_s)
     groups = [_group(lag, settings.daemon_late_after_s) for lag in lags]
     dead_letters = sum(lag.dead for lag in lags)
     problems = _problems(daemons, groups, dead_letters, errors, stored)
@@ -133,8 +128,27 @@ async def _look(context: Context) -> Overview:
         errors=errors,
         daemons=daemons,
         nightly=stored.nightly,
+        jobs_problem=dagster.problem,
+        dagster_url=ui_for_browsers(settings),
         looked_at=datetime.now(UTC),
     )
+
+
+async def show_trend(context: Context, _visitor: Visitor, _request: Nothing) -> Trend:
+    return await context.shared.answer("trend", TREND_EVERY_S, lambda: _trend(context))
+
+
+async def _trend(context: Context) -> Trend:
+    samples = await context.read(last_day)
+    now = datetime.now(UTC)
+    return Trend(trend(samples, now), samples[-1].at if samples else None, now)
+
+
+async def _dagster(context: Context) -> DagsterStanding:
+    def look() -> Awaitable[DagsterStanding]:
+        return asyncio.to_thread(dagster_standing, context.settings, sorted(set(DAGSTER_JOBS.values())))
+
+    return await context.shared.answer("dagster", DAGSTER_EVERY_S, look)
 
 
 async def _services(context: Context) -> list[ServiceState]:
@@ -149,41 +163,13 @@ class _Stored(Struct, frozen=True):
     signs: list[Sign]
 
 
-def _stored(connection: Connection[Any], *, tolerance: float) -> _Stored:
+def _stored(connection: Connection[Any], dagster: DagsterStanding, *, tolerance: float) -> _Stored:
     return _Stored(
         {str(status): count for status, count in count_by_status(connection).items()},
         count_behind(connection),
         totals(connection, tolerance=tolerance),
-        nightly_work(connection),
+        nightly_work(connection, dagster.runs),
         signs(connection),
-    )
-
-
-def _with_signs(daemons: list[DaemonState], found: list[Sign]) -> list[DaemonState]:
-    """What each says of itself. One whose last sign is old is dead, however little it leaves unread."""
-    of_each: dict[str, list[Sign]] = {}
-    for sign in found:
-        of_each.setdefault(sign.process, []).append(sign)
-    known = {daemon.name for daemon in daemons}
-    others = [DaemonState(name, "runs", True, "") for name in of_each if name not in known]
-    return [_with_sign(daemon, of_each.get(daemon.name, [])) for daemon in daemons + others]
-
-
-def _with_sign(daemon: DaemonState, its: list[Sign]) -> DaemonState:
-    if not its:
-        return daemon
-    newest = max(its, key=lambda sign: sign.beat_at)
-    runs = [sign for sign in its if sign.state == "runs"]
-    gone = {} if runs else {"state": newest.state, "is_well": False}
-    return replace(
-        daemon,
-        instances=len(runs),
-        where=", ".join(sorted({f"{sign.host}, process {sign.pid}" for sign in runs or [newest]})),
-        version=newest.version,
-        started_at=min(sign.started_at for sign in runs or [newest]),
-        last_work_at=max((sign.last_work_at for sign in its if sign.last_work_at), default=None),
-        last_sign_at=newest.stopped_at or newest.beat_at,
-        **gone,
     )
 
 
@@ -216,26 +202,51 @@ def _errors_per_minute(context: Context) -> float | None:
 
 def _problems(
     daemons: list[DaemonState], groups: list[GroupLag], dead_letters: int, errors: list[ErrorTopic], stored: _Stored
-) -> list[str]:
-    problems = [f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind" for group in groups if group.is_late]
-    problems += [f"{daemon.name}: {daemon.state}" for daemon in daemons if not daemon.is_well]
-    if dead_letters:
-        problems.append(plural(dead_letters, "dead letter"))
+) -> list[Problem]:
+    problems = [
+        Problem(f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind", f"/#lag-{group.subscription}")
+        for group in groups
+        if group.is_late
+    ]
     problems += [
-        f"{'at least ' if topic.is_at_least else ''}{plural(topic.open, 'message')} in {topic.topic}"
+        Problem(f"{daemon.name}: {daemon.state}", f"/processes/{daemon.name}")
+        for daemon in daemons
+        if not daemon.is_well
+    ]
+    if dead_letters:
+        problems.append(Problem(plural(dead_letters, "dead letter"), "/failures"))
+    problems += [
+        Problem(
+            f"{'at least ' if topic.is_at_least else ''}{plural(topic.open, 'message')} in {topic.topic}",
+            f"/failures?topic={topic.topic}",
+        )
         for topic in errors
         if topic.open
     ]
-    if stored.behind:
-        problems.append(plural(stored.behind, "tenant is behind on migrations", "tenants are behind on migrations"))
-    if stored.totals.failed:
-        problems.append(plural(stored.totals.failed, "tenant could not be counted", "tenants could not be counted"))
-    if stored.totals.out_of_sync:
-        problems.append(
-            plural(stored.totals.out_of_sync, "tenant differs from DynamoDB", "tenants differ from DynamoDB")
-        )
-    problems += [f"{work.name} was not done last night" for work in stored.nightly if work.state == "late"]
-    return problems
+    totals = stored.totals
+    of_tenants = (
+        (stored.behind, "is behind on migrations", "are behind on migrations", "behind"),
+        (totals.failed, "could not be counted", "could not be counted", "failed"),
+        (totals.out_of_sync, "differs from DynamoDB", "differ from DynamoDB", "out-of-sync"),
+    )
+    problems += [
+        Problem(plural(count, f"tenant {one}", f"tenants {many}"), f"/tenants?show={show}")
+        for count, one, many, show in of_tenants
+        if count
+    ]
+    return problems + [Problem(text, "/#jobs") for text in map(_problem_of_job, stored.nightly) if text]
 
 
-OPERATIONS = (api_get("/overview", "Everything at a glance.", overview),)
+def _problem_of_job(work: NightlyWork) -> str:
+    if work.name == "audit verification" and work.failures:
+        return f"the audit's verification has {plural(work.failures, 'finding')}"
+    if work.state == "late":
+        return f"{work.name} was not done last night"
+    return f"the newest run of {work.name} failed" if work.state == "failed" else ""
+
+
+OPERATIONS = (
+    api_get("/overview", "Everything at a glance.", overview),
+    api_get("/overview/trend", "Events, errors, sends and lag of the last 24 hours.", show_trend),
+    *PROCESSES,
+)

@@ -5,10 +5,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from psycopg import Connection
+from psycopg.errors import UndefinedTable
 
 from clientmgr.audit.log import chain_length
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.settings import Settings
+from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.operations.dagster_addresses import tenant_in_dagster
 from clientmgr.orphans.exclusions import is_excluded
 from clientmgr.orphans.left_out import legacy_customers
@@ -30,9 +32,11 @@ from clientmgr.tenant_metrics.tenants import (
     tenant_page,
 )
 from clientmgr.tenants.flippers import FlipperState, list_settings
-from clientmgr.tenants.registry import find_tenant
+from clientmgr.tenants.names import LONGEST, rename_tenant
+from clientmgr.tenants.registry import TenantStatus, find_tenant
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
+from clientmgr_dashboard.operations.flippers import Changed
 from clientmgr_dashboard.operations.interface import (
     CustomerNumber,
     Limit,
@@ -41,18 +45,21 @@ from clientmgr_dashboard.operations.interface import (
     Page,
     PageNumber,
     PerPage,
+    SearchText,
     api_get,
+    api_post,
     newest,
 )
 
+LOOK_AT_DEVICES = 1_000_000
+"""To find the newest write, all of a tenant's devices are read: not of a tenant with more."""
 Days = Annotated[int, Meta(ge=1, le=3660, description="How far back.")]
 Milliseconds = Annotated[int, Meta(ge=1, le=253_402_300_799_000)]
-CustomerIdBeginning = Annotated[str, Meta(max_length=18, pattern="^[0-9]*$")]
 
 
 class TenantsRequest(Struct, frozen=True, rename="camel"):
-    search: CustomerIdBeginning | None = None
-    """The beginning of a customer id."""
+    search: SearchText | None = None
+    """The beginning of a customer id, or a part of the name."""
     status: StatusFilter = "present"
     show: Show = "all"
     sort: SortColumn = "devices"
@@ -63,6 +70,11 @@ class TenantsRequest(Struct, frozen=True, rename="camel"):
 
 class TenantRequest(Struct, frozen=True, rename="camel"):
     customer_id: CustomerNumber
+
+
+class RenameRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    customer_id: CustomerNumber
+    name: Annotated[str, Meta(max_length=LONGEST, pattern=r"^[^\x00-\x1f]*$", description="Empty: none any more.")] = ""
 
 
 class HistoryRequest(Struct, frozen=True, rename="camel"):
@@ -77,6 +89,8 @@ class TenantDetail(Struct, frozen=True, rename="camel"):
     """All that is known of a tenant."""
 
     tenant: TenantRow
+    last_write_at: datetime | None
+    """As of now; null: there is none, or the tenant is too large to look. Then `tenant` has what the night counted."""
     numbers: TenantNumbers | None
     orphans: OrphanState
     orphans_excluded: bool
@@ -124,6 +138,15 @@ async def tenant_history(context: Context, _visitor: Visitor, request: HistoryRe
     return newest(points, request.limit, lambda point: int(point.collected_at.timestamp() * 1000))
 
 
+async def name_tenant(context: Context, visitor: Visitor, request: RenameRequest) -> Changed:
+    def change(connection: Connection[Any]) -> bool:
+        with connection.transaction():
+            customer_id = CustomerId(request.customer_id)
+            return rename_tenant(connection, context.audit, customer_id, request.name, actor=visitor.actor)
+
+    return Changed(await context.write(change))
+
+
 def _detail(connection: Connection[Any], settings: Settings, customer_id: CustomerId) -> TenantDetail:
     row = find_row(connection, customer_id, tolerance=settings.sync_tolerance)
     if row is None:
@@ -131,6 +154,7 @@ def _detail(connection: Connection[Any], settings: Settings, customer_id: Custom
     policy = OrphanPolicy.from_settings(settings)
     return TenantDetail(
         row,
+        _last_write(connection, customer_id) if row.status == TenantStatus.ACTIVE else None,
         find_numbers(connection, customer_id),
         orphans_of(connection, customer_id),
         customer_id in policy.excluded or is_excluded(connection, customer_id),
@@ -142,6 +166,13 @@ def _detail(connection: Connection[Any], settings: Settings, customer_id: Custom
     )
 
 
+def _last_write(connection: Connection[Any], customer_id: CustomerId) -> datetime | None:
+    try:
+        return DeviceLookup(connection, customer_id).last_write(at_most=LOOK_AT_DEVICES)
+    except UndefinedTable:
+        return None  # its schema is missing: the reconciliation says so
+
+
 def _require(connection: Connection[Any], customer_id: int) -> None:
     if find_tenant(connection, CustomerId(customer_id)) is None:
         raise NotFoundError(f"customer {customer_id} was never activated")
@@ -150,5 +181,6 @@ def _require(connection: Connection[Any], customer_id: int) -> None:
 OPERATIONS = (
     api_get("/tenants", "The tenants.", list_tenants),
     api_get("/tenants/{customerId}", "All that is known of a tenant.", show_tenant),
+    api_post("/tenants/rename", "Say what people call a tenant.", name_tenant),
     api_get("/tenants/{customerId}/history", "A tenant's numbers over time.", tenant_history),
 )

@@ -13,6 +13,7 @@ from clientmgr.sending.samples import Channel
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.operations import devices, mapping
+from clientmgr_dashboard.operations.contacts import KnownContactRequest, known_contact
 from clientmgr_dashboard.operations.devices import (
     ClientRequest,
     ContactRequest,
@@ -54,7 +55,12 @@ async def look_up(site: Site, request: Request, visitor: Visitor) -> Response:
         contact = from_query(request, ContactRequest)
         filled = {"customerId": contact.customer_id, "by": "contact", "wanted": contact.contact_id}
         devices = await find_by_contact(site.context(), visitor, contact)
-        return _found(site, request, devices, filled, as_parameters(contact))
+        ended = ""
+        if not devices.items:
+            of_contact = KnownContactRequest(contact.customer_id, contact.contact_id)
+            known = await known_contact(site.context(), visitor, of_contact)
+            ended = known.ended.sentence(contact.contact_id) if known.ended else ""
+        return _found(site, request, devices, filled, as_parameters(contact), ended=ended)
     client = from_query(request, ClientRequest)
     named = {"customerId": client.customer_id, "by": "client", "wanted": client.client_id}
     return _found(site, request, await find_by_client(site.context(), visitor, client), named, as_parameters(client))
@@ -90,9 +96,11 @@ def _found(
     page: Page[DeviceRow] | None,
     filled: Mapping[str, object],
     parameters: Mapping[str, object],
+    *,
+    ended: str = "",
 ) -> Response:
     """`parameters`: of the address of the same list's other pages; empty where there is no such address."""
-    return site.renderer.page(request, "devices.html", page=page, filled=filled, parameters=parameters)
+    return site.renderer.page(request, "devices.html", page=page, filled=filled, parameters=parameters, ended=ended)
 
 
 async def _shown(site: Site, request: Request, visitor: Visitor, detail: DeviceDetail) -> Response:

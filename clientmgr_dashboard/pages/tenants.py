@@ -17,15 +17,17 @@ from clientmgr_dashboard.operations import audit, tenants
 from clientmgr_dashboard.operations.audit import AuditRequest, audit_trail
 from clientmgr_dashboard.operations.tenants import (
     HistoryRequest,
+    RenameRequest,
     TenantRequest,
     TenantsRequest,
     list_tenants,
+    name_tenant,
     show_tenant,
     tenant_history,
 )
 from clientmgr_dashboard.pages.audit import verification_of
-from clientmgr_dashboard.web.forms import from_query
-from clientmgr_dashboard.web.handling import Site, as_parameters, get
+from clientmgr_dashboard.web.forms import from_form, from_query
+from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see_other
 from clientmgr_dashboard.web.page import DashboardPage
 from clientmgr_dashboard.web.rendering import Navigation
 
@@ -92,6 +94,12 @@ async def one(site: Site, request: Request, visitor: Visitor) -> Response:
         verification=verified,
         tolerance=context.settings.sync_tolerance,
     )
+
+
+async def rename(site: Site, request: Request, visitor: Visitor) -> Response:
+    wanted = await from_form(request, RenameRequest)
+    await name_tenant(site.context(), visitor, wanted)
+    return see_other(f"/tenants/{wanted.customer_id}")
 
 
 async def history_csv(site: Site, request: Request, visitor: Visitor) -> Response:
@@ -176,6 +184,7 @@ PAGE = DashboardPage(
     navigation=Navigation("Tenants", "/tenants"),
     routes=(
         get("/tenants", table),
+        post("/tenants/rename", rename),
         get("/tenants/{customerId:int}", one),
         get("/tenants/{customerId:int}/history.csv", history_csv),
     ),

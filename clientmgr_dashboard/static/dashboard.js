@@ -1,7 +1,8 @@
 // Help for pages that also work without it: parts that stay current, colours, and choosing many rows.
 "use strict";
 
-// The element inside one with data-live="/path" is updated from that path every two seconds, while somebody can see it.
+// The element inside one with data-live="/path" is updated from that path every two seconds, while somebody can see it;
+// or every data-live-every seconds.
 const LIVE_EVERY_MS = 2000;
 // Without a limit, a request that is neither answered nor refused would stop the updates silently.
 const ANSWER_WITHIN_MS = 8000;
@@ -11,7 +12,9 @@ function patch(old, fresh) {
   if (old.nodeName !== fresh.nodeName) {
     old.replaceWith(fresh);
   } else if (old instanceof Element) {
-    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    // What somebody has unfolded stays so.
+    const isOwn = (name) => name === "open" && old.nodeName === "DETAILS";
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !isOwn(name)) old.removeAttribute(name);
     for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
     patchChildren(old, fresh);
   } else if (old.data !== fresh.data) {
@@ -31,6 +34,7 @@ function keepCurrent(element) {
     if (status && status.textContent !== text) status.textContent = text;
     if (status) status.dataset.state = state;
   };
+  const every = Number(element.dataset.liveEvery || 0) * 1000 || LIVE_EVERY_MS;
   const look = async () => {
     // Rows must not move away under somebody who is choosing them.
     const isChoosing = () => element.querySelector("tbody input:checked") !== null;
@@ -52,10 +56,10 @@ function keepCurrent(element) {
         say("not connected: these are the last numbers", "lost");
       }
     }
-    setTimeout(look, LIVE_EVERY_MS);
+    setTimeout(look, every);
   };
   say("live", "live");
-  setTimeout(look, LIVE_EVERY_MS);
+  setTimeout(look, every);
 }
 
 function chooseColours(button) {
@@ -102,6 +106,21 @@ function chooseMany(form) {
   show();
 }
 
+// The key / goes to the search, Escape back to the page.
+function searchByKey(field) {
+  document.addEventListener("keydown", (event) => {
+    const isWriting = event.target.closest?.("input, select, textarea, [contenteditable]");
+    if (event.key === "/" && !isWriting && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      field.focus();
+      field.select();
+    } else if (event.key === "Escape" && event.target === field) {
+      document.getElementById("main").focus();
+    }
+  });
+}
+
+for (const field of document.querySelectorAll(".top .search input[type=search]")) searchByKey(field);
 for (const element of document.querySelectorAll("[data-live]")) keepCurrent(element);
 for (const button of document.querySelectorAll("[data-theme-toggle]")) chooseColours(button);
 for (const form of document.querySelectorAll("form[data-choose]")) chooseMany(form);

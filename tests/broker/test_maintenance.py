@@ -15,7 +15,9 @@ from clientmgr.base.settings import Settings
 from clientmgr.broker.interface import Dead
 from clientmgr.broker.postgres.lag import LagExport
 from clientmgr.broker.postgres.transport import PostgresBroker
+from clientmgr.contracts import topics
 from clientmgr.operations.maintenance import run_maintenance
+from clientmgr.operations.samples import take_sample
 from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, messages, ready, until
 
 pytestmark = pytest.mark.anyio
@@ -94,3 +96,30 @@ async def test_a_server_that_is_away_is_tried_again(
     maintenance.cancel()
     with pytest.raises(asyncio.CancelledError):
         await maintenance
+
+
+async def test_samples_are_taken_of_what_grows_once_a_minute_and_kept_for_a_day(
+    log_broker: PostgresBroker, database: Database, query: Callable[..., list[tuple[Any, ...]]]
+) -> None:
+    def samples() -> list[tuple[Any, ...]]:
+        return query("SELECT events, sends, errors, dead_letters, unread FROM clientmgr.samples ORDER BY at")
+
+    async def sample() -> None:
+        async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
+            await take_sample(connection)
+
+    for topic in (topics.WRITER, topics.WRITER_ERRORS, topics.DeviceMapperTopics("tx", "dg7").outputs["apple"]):
+        await ready(log_broker, topic, topic)
+        await log_broker.publish(topic, messages(range(2)))
+    await sample()
+    assert samples() == [(2, 2, 2, 0, 6)]
+    await log_broker.publish(topics.WRITER, messages(range(3)))
+    await drain(log_broker, Recorder(lambda _: Dead("end")), subscription=topics.WRITER)
+    await sample()
+    assert samples() == [(2, 2, 2, 0, 6)], "this minute has one"
+    query("UPDATE clientmgr.samples SET at = at - interval '1 minute'")
+    await sample()
+    assert samples()[-1] == (5, 2, 2, 5, 4)
+    query("UPDATE clientmgr.samples SET at = at - interval '26 hours'")
+    await sample()
+    assert len(samples()) == 1

@@ -154,7 +154,8 @@ def test_the_deletion_of_a_contact_explains_what_became_of_its_devices(cli: Cli)
     assert "a contact to which it was linked at" in notes
     assert "was deleted at 2025-11-15 23:06:50 UTC" in notes
     out = cli.ok("devices", "find", "--customer", "7", "--contact", "42").out
-    assert "contact 42 was deleted at 2025-11-15 23:06:50 UTC" in out
+    assert "contact 42 was deleted at 2025-11-15 23:06:50 UTC, published by cli:" in out
+    assert ", carried out by contact-deletion (audit row " in out
 
 
 def test_an_unlinked_device_says_since_when(cli: Cli) -> None:

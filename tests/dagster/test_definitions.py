@@ -13,6 +13,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError
 from pyspark.sql import worker
 
 from clientmgr.base.errors import SettingsError
+from clientmgr.operations.nightly_jobs import DAGSTER_JOBS
 from clientmgr_dagster import spark
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.definitions import defs
@@ -108,6 +109,8 @@ def test_holds_exactly_these_definitions() -> None:
         "nightly_orphan_deletion",
         "prune_event_log_schedule",
     }
+    scheduled = {schedule.job_name for schedule in repository.schedule_defs}
+    assert scheduled == set(DAGSTER_JOBS.values()), "the dashboard lists them all"
     assert set(repository.get_top_level_resources()) == {"bigquery", "spark", "tenants"}
 
 

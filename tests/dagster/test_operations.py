@@ -2,14 +2,20 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._daemon.types import DaemonHeartbeat
 
+from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.operations.dagster_standing import dagster_standing
+from clientmgr.operations.nightly_jobs import DAGSTER_JOBS, NightlyWork, nightly_work
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.operations.audit_verification import audit_verification
 from clientmgr_dagster.defs.operations.failures import run_failure_sensor
@@ -79,6 +85,52 @@ def test_the_audit_log_is_verified_and_what_came_of_it_is_remembered(
     assert first == (0, [], 3, 0)
     assert (second[0], second[2:]) == (3, (4, 1)), "two triggers and a row"
     assert {"customer_id": 2, "seq": 1, "problem": "row changed", "kind": "row"} in second[1]
+
+
+@dg.op(config_schema={"succeed": bool})
+def succeeds_where_told(context: dg.OpExecutionContext) -> None:
+    if not context.op_config["succeed"]:
+        raise RuntimeError("told to fail")
+
+
+@dg.job(name="orphan_deletion_job")
+def now_and_then() -> None:
+    succeeds_where_told()
+
+
+def test_the_newest_run_of_each_kind_and_the_daemon_s_life_are_read_from_dagster_s_own_tables(
+    stored: dg.DagsterInstance, settings: Settings, query: Query
+) -> None:
+    def run(*, succeed: bool) -> str:
+        config = {"ops": {"succeeds_where_told": {"config": {"succeed": succeed}}}}
+        return now_and_then.execute_in_process(config, instance=stored, raise_on_error=False).run_id
+
+    def work() -> NightlyWork:
+        with Database.from_settings(settings).connect(Role.READER) as connection:
+            found = nightly_work(connection, dagster_standing(settings, list(DAGSTER_JOBS.values())).runs)
+        return next(one for one in found if one.name == "orphan deletion")
+
+    assert work().state == "never"
+    succeeded = run(succeed=True)
+    assert (work().state, work().succeeded_run, work().failed_at) == ("fresh", succeeded, None)
+    failed = run(succeed=False)
+    assert (work().state, work().succeeded_run, work().failed_run) == ("failed", succeeded, failed)
+    assert datetime.now(UTC) - timedelta(minutes=1) < (work().failed_at or datetime.max.replace(tzinfo=UTC))
+    run(succeed=True)
+    assert work().state == "fresh"
+
+    assert not dagster_standing(settings, []).daemon_lives
+    beat = DaemonHeartbeat(time.time(), "SENSOR", "an-id", None)
+    stored.add_daemon_heartbeat(beat)
+    stored.add_daemon_heartbeat(beat._replace(timestamp=time.time() - 3600, daemon_type="SCHEDULER"))
+    standing = dagster_standing(settings, [])
+    assert (standing.daemon_lives, standing.stuck) == (True, ["scheduler"])
+    query('UPDATE dagster.daemon_heartbeats SET "timestamp" = "timestamp" - interval \'5 minutes\'')
+    assert not dagster_standing(settings, []).daemon_lives
+
+
+def test_without_dagster_s_tables_it_is_said_that_nothing_is_known(settings: Settings) -> None:
+    assert "Dagster has not run yet" in dagster_standing(settings, []).problem
 
 
 class Webhook(HTTPServer):

@@ -13,7 +13,7 @@ import pytest
 from clientmgr.contracts import topics
 from tests.browser import HOW_TO_GET_IT, Browser, browsing, find_chromium
 from tests.dashboard.house import BUSY, CONTACT, QUIET, SECRET, House
-from tests.dashboard.test_pages import ODD, PAGES
+from tests.dashboard.test_pages import ODD, PAGES, PARTS
 from tests.streaming.rig import event
 from tests.waiting import eventually
 
@@ -22,9 +22,11 @@ pytestmark = pytest.mark.skipif(find_chromium() is None, reason=HOW_TO_GET_IT)
 DEVICE = f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1&channel=push"
 PHOTOGRAPHED = {
     "overview": "/",
+    "process": "/processes/writer",
     "tenants": "/tenants",
     "tenant": f"/tenants/{BUSY}",
     "device": DEVICE,
+    "search": "/search",
     "devices": f"/devices?customerId={BUSY}&contactId={CONTACT}",
     "topics": "/messages",
     "failures": "/failures?state=any",
@@ -77,8 +79,8 @@ def visit(browser: Browser, url: str, **options: bool | int) -> None:
 
 def test_nothing_that_is_stored_runs_and_the_policy_refuses_nothing_of_ours(browser: Browser, address: str) -> None:
     for path in [*PAGES, f"/devices?customerId={BUSY}&clientId={ODD}"]:
-        if path in {"/live", "/overview/live"}:
-            continue  # the broadcast is not running here; the other is a part of a page
+        if path in {"/live", *PARTS}:
+            continue  # the broadcast is not running here; the others are parts of a page
         visit(browser, f"{address}{path}")
         assert browser.evaluate("window.hacked") is None, path
         assert browser.evaluate("document.querySelectorAll('main script, main img').length") == 0, path
@@ -145,6 +147,42 @@ def test_a_flipper_is_turned_by_clicking_and_a_token_revealed(browser: Browser, 
     assert SECRET not in browser.text()
     browser.click("Reveal the token")
     browser.wait_for(SECRET)
+
+
+def test_a_key_on_any_page_leads_to_the_story_of_a_device(browser: Browser, address: str) -> None:
+    visit(browser, f"{address}/audit")
+    browser.press("/")
+    assert browser.evaluate("document.activeElement.name") == "text"
+    browser.press("Escape")
+    assert browser.evaluate("document.activeElement.id") == "main"
+    browser.press("/c1")
+    browser.press("Enter")
+    browser.wait_for("searched in", "application A")
+    browser.click("c1")
+    browser.wait_for("Its story", "linked to a contact", "client-manager.writer, offset")
+
+
+def test_the_charts_of_the_day_can_be_read_as_a_table_that_stays_open(
+    browser: Browser, address: str, house: House
+) -> None:
+    house.query(
+        "INSERT INTO clientmgr.samples"
+        " (at, events, sends, errors, dead_letters, last_letter, unread, oldest_unread_s)"
+        " SELECT now() - m * interval '1 minute', 60000 - 60 * m, 600, 0, 0, 0, 0, m"
+        " FROM generate_series(0, 1000) AS m ON CONFLICT DO NOTHING"
+    )
+
+    def drawn() -> int:
+        visit(browser, f"{address}/")
+        wide = "filter((each) => each.getBoundingClientRect().width > 300)"
+        return int(browser.evaluate(f"[...document.querySelectorAll('.charts svg')].{wide}.length"))
+
+    eventually(lambda: drawn() == 4, "the charts are drawn")
+    browser.evaluate("const folded = document.querySelector('details').cloneNode(true)")
+    browser.evaluate("document.querySelector('summary').click()")
+    browser.wait_for("Events a minute")
+    browser.evaluate("patch(document.querySelector('details'), folded)")
+    assert "Events a minute" in browser.text(), "an update folds nothing up"
 
 
 def test_the_overview_stays_current_without_reloading(browser: Browser, address: str, house: House) -> None:

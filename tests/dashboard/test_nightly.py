@@ -38,7 +38,7 @@ def test_work_that_was_never_done_is_late_once_a_tenant_has_waited_a_night_for_i
     late = work_of(spare_house, "orphan search")
     assert (late.state, late.done_at) == ("late", None)
     with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
-        problems = visit.get("/api/v1/overview").json()["problems"]
+        problems = {one["text"] for one in visit.get("/api/v1/overview").json()["problems"]}
     assert "orphan search was not done last night" in problems
     assert "tenant metrics was not done last night" in problems
 
@@ -48,3 +48,16 @@ def test_only_active_tenants_wait(spare_house: House, status: str) -> None:
     activated_long_ago(spare_house, QUIET)
     spare_house.query("UPDATE clientmgr.tenants SET status = %s WHERE customer_id = %s", status, QUIET)
     assert work_of(spare_house, "tenant metrics").state == "fresh"
+
+
+def test_the_audits_verification_and_the_erasure_are_jobs_like_others(spare_house: House) -> None:
+    assert work_of(spare_house, "audit verification").state == "never"
+    spare_house.query("INSERT INTO clientmgr.audit_verifications (findings) VALUES (2)")
+    assert work_of(spare_house, "audit verification").failures == 2
+    spare_house.query("INSERT INTO clientmgr.erasure_sweeps (finished_at) VALUES (now() - interval '1 hour')")
+    assert work_of(spare_house, "erasure sweep").state == "fresh"
+    spare_house.query("INSERT INTO clientmgr.erasure_sweeps (error) VALUES ('no')")
+    assert work_of(spare_house, "erasure sweep").state == "failed"
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        problems = {one["text"] for one in visit.get("/api/v1/overview").json()["problems"]}
+    assert {"the audit's verification has 2 findings", "the newest run of erasure sweep failed"} <= problems

@@ -127,8 +127,12 @@ def test_the_charts_have_ninety_nights_that_say_they_are_made_up(house: House) -
     ((count, customers, is_long, is_past, adds_up),) = house.query(nights)
     assert count in (178, 180)
     assert (customers, is_long, is_past, adds_up) == (2, True, True, True)
+    day = "SELECT count(*), max(at) - min(at) < interval '1 day', max(events) < 0 FROM clientmgr.samples"
+    ((samples, is_a_day, is_before_the_log),) = house.query(day)
+    assert (samples > 1300, is_a_day, is_before_the_log) == (True, True, True)
     prepare(house.settings)
     assert house.query(nights)[0][0] == count, "made once"
+    assert house.query(day)[0][0] == samples
 
 
 def test_readme_has_the_commands_of_the_story() -> None:

@@ -92,7 +92,7 @@ def tell(settings: Settings) -> None:
 
 
 def make_history(settings: Settings, devices: dict[CustomerId, int]) -> None:
-    """Ninety nights of numbers for the charts, at the first start only. `devices`: how many each has by now."""
+    """Ninety nights and a day of numbers for the charts, at the first start only. `devices`: how many each has now."""
     with Database.from_settings(settings).connect(Role.WRITER) as connection:
         connection.execute(
             _QUERIES["make_history"].encode(),
@@ -102,3 +102,4 @@ def make_history(settings: Settings, devices: dict[CustomerId, int]) -> None:
                 "broken": [customer == SHOP for customer in devices],
             },
         )
+        connection.execute(_QUERIES["make_samples"])

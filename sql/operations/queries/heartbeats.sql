@@ -21,6 +21,10 @@ FROM (
 WHERE is_alive OR (NOT any_alive AND place = 1)
 ORDER BY process, started_at;
 
+-- name: instances
+SELECT process, host, pid, version, started_at, beat_at, last_work_at, stopped_at
+FROM clientmgr.heartbeats WHERE process = %(process)s ORDER BY started_at DESC LIMIT 100;
+
 -- name: forget
 -- Starts of long ago. The last of each process stays: that it is gone is what somebody wants to know.
 DELETE FROM clientmgr.heartbeats AS h

@@ -59,7 +59,8 @@ FROM :"schema".push_token_claims AS c LEFT JOIN :"schema".devices AS d USING (de
 WHERE c.token_hash = %(token)s::bytea;
 
 -- name: tombstone_of_device
-SELECT greatest(t.deleted_version, t.contact_deleted_version) FROM :"schema".device_tombstones AS t
+-- Its own deletion, and that of the contact it belonged to; 0: there was none.
+SELECT t.deleted_version, t.contact_deleted_version, t.recorded_at FROM :"schema".device_tombstones AS t
 WHERE t.device_hash = %(device)s::bytea;
 
 -- name: links_of_device
@@ -69,8 +70,9 @@ FROM :"schema".contact_links AS l
 WHERE l.device_hash = %(device)s::bytea AND l.contact_hash <> ''
 ORDER BY l.linked_version, l.contact_hash;
 
--- name: contact_tombstone
-SELECT max(deleted_version) FROM :"schema".contact_tombstones WHERE contact_hash = %(contact)s::bytea;
+-- name: unlinks_of_device
+SELECT l.linked_version FROM :"schema".contact_links AS l
+WHERE l.device_hash = %(device)s::bytea AND l.contact_hash = '' ORDER BY l.linked_version;
 
 -- name: contact_with_most_devices
 SELECT contact_id FROM :"schema".devices
@@ -85,5 +87,39 @@ SELECT DISTINCT contact_id FROM :"schema".devices WHERE contact_id IS NOT NULL O
 -- name: estimated_count
 SELECT greatest(c.reltuples, 0)::bigint FROM pg_class AS c WHERE c.oid = ':"schema".devices'::regclass;
 
+-- name: last_write
+-- No index has it: the table is read, so callers ask only where it is small.
+SELECT max(updated_at) FROM :"schema".devices;
+
 -- name: export
 SELECT :export_columns FROM :"schema".devices AS d;
+
+-- name: search
+-- A text in one tenant, as whatever it may be: a contact, a client id, a token; and by hash what is deleted. Each part is
+-- an index look-up. `number`: devices of the contact, or the version of a deletion.
+SELECT 'contact' AS kind, NULL::text AS application_code, NULL::text AS client_id, %(contact_id)s::bigint AS contact_id,
+    count(*) AS number
+FROM (SELECT FROM :"schema".devices AS d WHERE d.contact_id = %(contact_id)s::bigint LIMIT 1000) AS its
+HAVING count(*) > 0
+UNION ALL
+SELECT 'deleted contact', NULL, NULL, %(contact_id)s::bigint, max(t.deleted_version)
+FROM :"schema".contact_tombstones AS t WHERE t.contact_hash = %(contact)s::bytea
+HAVING count(*) > 0
+UNION ALL
+SELECT 'device', d.application_code, d.client_id, d.contact_id, NULL
+FROM unnest(%(applications)s::text []) AS a (application_code)
+JOIN :"schema".devices AS d USING (application_code)
+WHERE d.client_id = %(text)s::text
+UNION ALL
+SELECT 'deleted device', a.application_code, %(text)s::text, NULL,
+    greatest(t.deleted_version, t.contact_deleted_version)
+FROM unnest(%(applications)s::text [], %(devices)s::bytea []) AS a (application_code, device_hash)
+JOIN :"schema".device_tombstones AS t USING (device_hash)
+WHERE NOT EXISTS (SELECT FROM :"schema".devices AS d WHERE d.device_hash = t.device_hash)
+UNION ALL
+SELECT 'token', d.application_code, d.client_id, d.contact_id, NULL
+FROM unnest(%(tokens)s::bytea []) AS wanted (token_hash)
+JOIN :"schema".push_token_claims AS c USING (token_hash)
+JOIN :"schema".devices AS d USING (device_hash)
+WHERE d.push_token_hash = c.token_hash AND d.push_token_status IN ('valid', 'invalid')
+LIMIT %(limit)s;

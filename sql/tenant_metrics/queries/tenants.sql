@@ -3,15 +3,19 @@
 
 -- name: chosen
 SELECT
-    t.customer_id, t.status, t.schema_version, head.version AS head_version, t.activated_at, t.deleted_at,
+    t.customer_id, n.name, t.status, t.schema_version, head.version AS head_version, t.activated_at, t.deleted_at,
     m.collected_at, m.status AS collection, m.failure, m.devices, m.contacts, m.push_enabled_share,
     m.tokens_valid_share, m.tokens_invalid_share, m.orphans, m.growth_24h, m.growth_7d, m.last_write_at,
     m.table_bytes, coalesce(m.sync_status, 'not checked') AS sync_status, m.sync_difference_share
 FROM clientmgr.tenants AS t
 LEFT JOIN clientmgr.dashboard_tenant_metrics AS m USING (customer_id)
+LEFT JOIN clientmgr.tenant_names AS n USING (customer_id)
 CROSS JOIN (SELECT coalesce(max(version), 0) AS version FROM clientmgr.tenant_migration_files) AS head
 WHERE (%(customer_id)s::bigint IS NULL OR t.customer_id = %(customer_id)s)
-    AND (%(search)s::text IS NULL OR starts_with(t.customer_id::text, %(search)s))
+    AND (
+        %(search)s::text IS NULL OR starts_with(t.customer_id::text, %(search)s)
+        OR strpos(lower(n.name), lower(%(search)s)) > 0
+    )
     AND CASE %(status)s::text WHEN 'any' THEN true WHEN 'present' THEN t.status <> 'deleted' ELSE t.status = %(status)s END
     AND CASE %(show)s::text
         WHEN 'failed' THEN m.status = 'failed'
