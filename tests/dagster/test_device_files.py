@@ -18,7 +18,7 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.stopping import StoppedError
 from clientmgr.devices.imports import importer
 from clientmgr.devices.imports.folder_import import FolderImport
-from clientmgr.devices.imports.folders import FolderError, open_folder
+from clientmgr.devices.imports.folders import BucketFolder, FolderError, open_folder
 from clientmgr.local.standins.dynamodb import CREDENTIALS
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.defs.device_files.assets import device_files
@@ -243,3 +243,10 @@ def test_no_link_in_a_customers_folder_leads_out_of_it(tmp_path: Path) -> None:
     assert not copy.exists()
     assert opened.fetch("crm.csv", copy)
     assert copy.read_text() == GOOD
+
+
+def test_one_client_serves_all_files_of_a_customers_bucket() -> None:
+    folder = open_folder("s3://crm/devices/{customer}?endpoint=http://127.0.0.1:1", CUSTOMER)
+    assert isinstance(folder, BucketFolder)
+    with folder._client() as first, folder._client() as another:
+        assert first is another

@@ -15,6 +15,7 @@ from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
+from botocore.loaders import JSONFileLoader
 
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.errors import is_throttling, is_transient
@@ -362,6 +363,13 @@ async def test_keys_that_were_renewed_are_signed_with(monkeypatch: pytest.Monkey
         await ask(client)
     assert [b"Credential=KEY-%d/" % number in head for number, head in enumerate(server.heads, 1)] == [True, True]
     assert b"x-amz-security-token: token\r\n" in server.heads[0]
+
+
+def test_what_aws_library_knows_of_all_services_is_read_once_for_all_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    access = DynamoDbAccess(TABLE, "http://127.0.0.1:1")
+    access.client().close()
+    monkeypatch.setattr(JSONFileLoader, "load_file", mock.Mock(side_effect=AssertionError("read again")))
+    access.client().close()
 
 
 async def test_a_real_server_gives_the_same_items_as_to_boto3(dynamodb: DynamoDb) -> None:

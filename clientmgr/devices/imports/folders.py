@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -137,17 +138,23 @@ class BucketFolder:
         with self._client() as client:
             client.delete_object(Bucket=self.bucket, Key=self.prefix + name)
 
+    @cached_property
+    def _s3(self) -> Any:
+        """One client for all files: each new one reads megabytes that AWS's library knows of all services."""
+        import boto3  # slow to import, and few have a bucket
+        from botocore.config import Config
+
+        config = Config(retries={"mode": "standard", "max_attempts": _ATTEMPTS})
+        return boto3.session.Session().client("s3", endpoint_url=self.endpoint, config=config)
+
     @contextmanager
     def _client(self) -> Iterator[Any]:
-        import boto3  # slow to import, and few have a bucket
         from boto3.exceptions import Boto3Error
-        from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError
 
         where = f"s3://{self.bucket}/{self.prefix}"
-        config = Config(retries={"mode": "standard", "max_attempts": _ATTEMPTS})
         try:
-            yield boto3.session.Session().client("s3", endpoint_url=self.endpoint, config=config)
+            yield self._s3
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code"))
             kind = FileGoneError if code in _GONE else FolderError if code in _WRONG else FolderUnavailableError

@@ -3,6 +3,7 @@
 AWS's library finds its credentials where it is asked. So an access can be passed to another process without a secret.
 """
 
+import functools
 import ssl
 from dataclasses import dataclass
 from typing import Any
@@ -107,4 +108,14 @@ def _session() -> Any:
     # Imported late: it takes most of a second, and processes that read only PostgreSQL do not need it.
     import botocore.session
 
-    return botocore.session.get_session()
+    session = botocore.session.get_session()
+    session.register_component("data_loader", _loader(session.get_config_variable("data_path")))
+    return session
+
+
+@functools.cache
+def _loader(data_path: str | None) -> Any:
+    """What AWS's library knows of all services: megabytes, which each session would read for itself."""
+    from botocore.loaders import create_loader
+
+    return create_loader(data_path)
