@@ -21,7 +21,7 @@ async def pubsub_on_our_gateway(database: Database, settings: Settings) -> Async
     """The Pub/Sub transport, with our own gateway in the place of Google."""
     async with Gateway(settings.model_copy(update={"pubsub_gateway_port": 0}), database) as gateway:
         settings = settings.model_copy(update={"pubsub_emulator_host": gateway.address})
-        async with PubSubBroker(database, settings, burst_quiet_s=0.2) as broker:
+        async with PubSubBroker(database, settings, burst_quiet_s=0.05) as broker:
             yield broker
 
 

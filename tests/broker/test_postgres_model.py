@@ -29,6 +29,7 @@ from clientmgr.broker.postgres.retention import trim
 from clientmgr.broker.postgres.topic_administration import TopicNotDrainedError, resize_topic
 from clientmgr.broker.postgres.transport import PostgresBroker
 from tests.broker.recording import number_of
+from tests.examples import examples
 
 T = TypeVar("T")
 
@@ -275,7 +276,7 @@ def test_the_log_does_what_the_model_says(database: Database, settings_for: Call
         run_state_machine_as_test(
             cast(type[RuleBasedStateMachine], lambda: LogMachine(database, settings_for(database), runner)),
             settings=settings(
-                max_examples=20,
+                max_examples=examples(40),
                 stateful_step_count=15,
                 deadline=None,
                 derandomize=True,

@@ -23,7 +23,7 @@ from tests.device_mapper.samples import APPLICATION, message, recipient
 from tests.gateway.process import GatewayProcess
 from tests.streaming.processes import worker
 from tests.streaming.rig import read_topic, until
-from tests.streaming.test_kills import UNREAD
+from tests.streaming.test_kills import END_LEASES, UNREAD
 
 pytestmark = pytest.mark.anyio
 
@@ -31,12 +31,6 @@ LARGE = os.environ.get("DEVICE_MAPPER_KILL_RECIPIENTS")
 RECIPIENTS = {"postgres": int(LARGE or 6000), "pubsub": int(LARGE or 1500)}
 A_MESSAGE = {"postgres": 100, "pubsub": 100 if LARGE else 25}
 KILLS = {"postgres": 3, "pubsub": 1}
-# What a killed reader of Pub/Sub had in hand comes again when its lease has ended: 10 seconds at least. A small run
-# does not wait for that.
-END_LEASES = """
-    UPDATE clientmgr.gateway_deliveries SET lease_until = now(), available_at = now()
-    WHERE lease <> 0 AND available_at <> 'infinity'
-"""
 TENANTS = range(1, 6)
 TOPICS = DeviceMapperTopics("batch", "dg00")
 OUTPUTS = (TOPICS.outputs["apple"], TOPICS.outputs["fcm"])
@@ -68,7 +62,7 @@ async def settings(
     if request.param == "postgres":
         yield settings
         return
-    gateway = GatewayProcess(database, tmp_path / "gateway.log")
+    gateway = GatewayProcess(database, tmp_path / "gateway.log", poll_ms=100)
     gateway.start()
     yield settings.model_copy(update={"pubsub_emulator_host": gateway.address, "pubsub_ack_deadline_s": 10})
     gateway.stop()
@@ -116,7 +110,7 @@ async def test_killed_over_and_over_every_recipient_has_exactly_its_outputs_or_o
         with worker(settings, tmp_path, "device-mapper", "--type", "batch") as killed:
             await until(lambda mark=mark: unread(settings, database) <= mark, killed.log, every_s=0.005)  # type: ignore[misc]
         kills_at_work += unread(settings, database) > 0
-        if settings.broker == "pubsub" and not LARGE:
+        if settings.broker == "pubsub" and not LARGE:  # a small run does not wait for that
             with database.connect(Role.OWNER) as connection:
                 connection.execute(END_LEASES)
     with worker(settings, tmp_path, "device-mapper", "--type", "batch") as last:

@@ -15,6 +15,7 @@ from clientmgr.contracts import topics
 from streaming import contact_deletion, push_token_status, republisher, writer
 from tests.devices.histories import Happening, Model, happenings
 from tests.devices.test_store import TABLES, devices
+from tests.examples import examples
 from tests.streaming.rig import Rig
 
 pytestmark = pytest.mark.anyio
@@ -80,7 +81,7 @@ async def work(rig: Rig, batch_size: int) -> None:
 
 
 @settings(
-    max_examples=12,
+    max_examples=examples(24),
     deadline=None,
     phases=[Phase.explicit, Phase.reuse, Phase.generate],  # an example takes a second: shrinking would take minutes
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.data_too_large],

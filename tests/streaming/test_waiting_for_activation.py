@@ -328,7 +328,7 @@ async def killing_rig(
 ) -> AsyncIterator[Rig]:
     """Servers that outlive the workers, which are processes of their own here."""
     settings: Settings = settings_for(database).model_copy(update={**IMPATIENT, "broker": request.param})
-    gateway = GatewayProcess(database, tmp_path / "gateway.log")
+    gateway = GatewayProcess(database, tmp_path / "gateway.log", poll_ms=100)
     gateway.start()
     try:
         settings = settings.model_copy(update={"pubsub_emulator_host": gateway.address, "pubsub_ack_deadline_s": 10})
