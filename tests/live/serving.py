@@ -50,7 +50,8 @@ class Served:
     async def metric(self, name: str, **labels: str) -> float:
         """The value of a metric of this instance; 0 while it has none."""
         await asyncio.sleep(0)  # the instance runs in our event loop
-        text = generate_latest(REGISTRY).decode()
+        # Of all metrics it takes half of the time between two looks.
+        text = generate_latest(REGISTRY.restricted_registry([name])).decode()
         wanted = "".join(f'(?=.*{label}="{re.escape(value)}")' for label, value in labels.items())
         found = re.search(rf"^{name}(?:\{{{wanted}.*\}})? (\S+)$", text, re.MULTILINE)
         return float(found[1]) if found else 0.0
