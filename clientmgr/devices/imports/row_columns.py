@@ -5,7 +5,7 @@ What is unusual about a row, and whatever is wrong with it, is left to `rows.py`
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from typing import Any, Final
 
@@ -79,7 +79,7 @@ class RowColumns:
         return RowColumns(info=info, **by_row)
 
 
-_BY_ROW: Final = tuple(name for name in RowColumns.__slots__ if name != "info")
+_BY_ROW: Final = tuple(one.name for one in fields(RowColumns) if one.name != "info")
 
 
 def usual_rows_by_customer(
@@ -115,7 +115,7 @@ def usual_rows(plan: Plan, raws: list[RawRow], converter: RowConverter) -> tuple
         return RowColumns(), raws
     reading = _Reading(plan, raws)
     made = RowColumns(
-        raws,
+        list(raws),
         reading.versions(converter),
         reading.identifiers(columns.APPLICATION, converter, converter.application_code),
         reading.identifiers(columns.CLIENT, converter),
