@@ -115,6 +115,8 @@ def test_a_terminated_run_ends_with_the_batch_it_is_at_says_so_and_is_not_tried_
     with deleting(yard, 1, max_retries="3") as deletion:
         assert yard.terminate(deletion.run_id) == "TerminateRunSuccess"
         eventually(lambda: yard.status(deletion.run_id) == "CANCELING", "Dagster has been told")
+        tags = yard.instance.get_runs(dg.RunsFilter(run_ids=[deletion.run_id]))[0].tags
+        assert tags["dagster/max_retries"] == "0", "not even if its process dies before it has ended"
         # The interrupt reaches the main thread, which waits for the batch under way.
         deletion.release()
         deletion.ends_as("CANCELED")

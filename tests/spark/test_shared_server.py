@@ -146,6 +146,7 @@ def test_runs_share_a_server_that_may_die_under_them(tmp_path: Path) -> None:
         assert page.startswith("http://127.0.0.1:")
         assert page.endswith(f"/connect/session/?id={run_id}")
         (server,) = shared.jvms()
+        assert "-XX:TieredStopAtLevel=1" in dict(command_lines())[server], "most of a short job is the start of a JVM"
         own_settings = shared.settings.environment().keys() - {"JAVA_HOME"}
         started_with = (Path("/proc") / str(server) / "environ").read_text(errors="replace")
         assert not [name for name in own_settings if f"\0{name}=" in started_with]
