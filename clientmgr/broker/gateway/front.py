@@ -109,7 +109,8 @@ class _Carrier(asyncio.Protocol):
         self._ended = ended
 
     def data_received(self, data: bytes) -> None:
-        self._other.write(data)
+        if not self._other.is_closing():
+            self._other.write(data)
 
     def pause_writing(self) -> None:
         """This side is full."""
