@@ -14,11 +14,13 @@ from clientmgr.contracts.daemons import TRANSPORT_SETTINGS
 from clientmgr.local.demo import story
 from clientmgr.local.processes.programs import OwnCommand
 from clientmgr.tenants.flippers import Flipper, set_flipper
+from clientmgr.tenants.names import names_of, rename_tenant
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 BUSY, QUIET, EMPTY = CustomerId(1001), story.SHOP, CustomerId(1003)
-DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
-DEVICES_BY_NOW = {BUSY: 480, QUIET: 350}
+NAMES = {BUSY: "Harbour Bank", QUIET: "Parcel Shop", EMPTY: "Newcomer"}
+DEMO_CUSTOMERS = tuple(NAMES)
+DEVICES_BY_NOW = {BUSY: 490, QUIET: 430}
 """About as many as the traffic's head start makes: where the made-up history has to end."""
 
 _PUBLISHES = DaemonEntry(
@@ -67,5 +69,7 @@ def prepare(settings: Settings) -> None:
         audit = AuditLogger.from_settings(settings)
         for flipper in Flipper:
             set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
+        for customer_id in NAMES.keys() - names_of(connection).keys():
+            rename_tenant(connection, audit, customer_id, NAMES[customer_id], actor="demo")
     story.make_history(settings, DEVICES_BY_NOW)
     story.tell(settings)

@@ -96,10 +96,6 @@ def make_history(settings: Settings, devices: dict[CustomerId, int]) -> None:
     with Database.from_settings(settings).connect(Role.WRITER) as connection:
         connection.execute(
             _QUERIES["make_history"].encode(),
-            {
-                "customers": list(devices),
-                "devices": list(devices.values()),
-                "broken": [customer == SHOP for customer in devices],
-            },
+            {"customers": list(devices), "devices": list(devices.values())},
         )
         connection.execute(_QUERIES["make_samples"])

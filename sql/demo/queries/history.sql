@@ -1,25 +1,22 @@
 -- Made up, for the demo's charts. What is written here says so: its `run_id` is 'demo'.
 
 -- name: make_history
--- A collection each night, until last night. Growth that slows down, with a weekly rhythm; the customer with the broken
--- release has had fewer and fewer devices with push since it came out, three nights ago.
-WITH customers (customer_id, devices, app_is_broken) AS (
-    SELECT * FROM unnest(%(customers)s::bigint [], %(devices)s::bigint [], %(broken)s::boolean [])
-),
+-- A collection each night, until last night. Growth that slows down, with a weekly rhythm; it ends about where the demo's
+-- own numbers begin.
+WITH customers (customer_id, devices) AS (SELECT * FROM unnest(%(customers)s::bigint [], %(devices)s::bigint [])),
 nights AS (
     SELECT
         c.*, ago, date_trunc('day', now(), 'UTC') - make_interval(days => ago - 1) + interval '5 hours' AS collected_at,
         round(c.devices * (1 - 0.55 * (ago / 90.0) ^ 1.4) + c.devices * 0.012 * sin(ago * 0.9))::bigint AS counted,
-        0.012 * sin(ago * 2.3 + c.customer_id) AS wave,
-        CASE WHEN c.app_is_broken AND ago <= 3 THEN 0.05 * (4 - ago) ELSE 0 END AS lost_push
+        0.012 * sin(ago * 2.3 + c.customer_id) AS wave
     FROM customers AS c, generate_series(1, 90) AS ago
 ),
 shares AS (
     SELECT
-        n.*, round(counted * (0.74 + wave - lost_push))::bigint AS push_enabled,
-        round(counted * (0.06 - 0.02 * ago / 90.0 - wave))::bigint AS invalid,
-        round(counted * 0.15)::bigint AS without_token, round(counted * 0.03)::bigint AS superseded,
-        round(counted * 0.86)::bigint AS linked, round(counted * (0.02 + wave * wave))::bigint AS orphaned
+        n.*, round(counted * (0.87 - 0.1 * ago / 90.0 + wave))::bigint AS push_enabled,
+        round(counted * (0.035 + 0.02 * ago / 90.0 - wave))::bigint AS invalid,
+        round(counted * (0.37 - 0.1 * ago / 90.0))::bigint AS without_token, round(counted * 0.005)::bigint AS superseded,
+        round(counted * (0.4 + 0.2 * ago / 90.0))::bigint AS linked, round(counted * wave * wave * 40)::bigint AS orphaned
     FROM nights AS n
     WHERE collected_at < now()
 )
@@ -44,7 +41,7 @@ SELECT
     without_token::double precision / nullif(counted, 0),
     (counted - without_token - invalid - superseded)::double precision / nullif(counted, 0),
     invalid::double precision / nullif(counted, 0), superseded::double precision / nullif(counted, 0),
-    round(linked * 0.55), linked, counted - linked, orphaned, 65536 + counted * 900, 'not checked'
+    round(linked * 0.85), linked, counted - linked, orphaned, 65536 + counted * 900, 'not checked'
 FROM shares
 WHERE NOT EXISTS (SELECT FROM clientmgr.dashboard_tenant_metrics_history WHERE run_id = 'demo')
 ORDER BY customer_id, collected_at
