@@ -14,10 +14,12 @@ from clientmgr.contracts.daemons import TRANSPORT_SETTINGS
 from clientmgr.local.demo import story
 from clientmgr.local.processes.programs import OwnCommand
 from clientmgr.tenants.flippers import Flipper, set_flipper
+from clientmgr.tenants.names import names_of, rename_tenant
 from clientmgr.tenants.schema_manager import Change, TenantSchemaManager
 
 BUSY, QUIET, EMPTY = CustomerId(1001), story.SHOP, CustomerId(1003)
 DEMO_CUSTOMERS = (BUSY, QUIET, EMPTY)
+NAMES = {BUSY: "Harbour Bank", QUIET: "Corner Shop", EMPTY: "Not Open Yet"}
 DEVICES_BY_NOW = {BUSY: 480, QUIET: 350}
 """About as many as the traffic's head start makes: where the made-up history has to end."""
 
@@ -67,5 +69,9 @@ def prepare(settings: Settings) -> None:
         audit = AuditLogger.from_settings(settings)
         for flipper in Flipper:
             set_flipper(connection, audit, flipper, None, enabled=True, actor="demo")
+        named = names_of(connection, DEMO_CUSTOMERS)
+        for customer_id, name in NAMES.items():
+            if customer_id not in named:
+                rename_tenant(connection, audit, customer_id, name, actor="demo")
     story.make_history(settings, DEVICES_BY_NOW)
     story.tell(settings)
