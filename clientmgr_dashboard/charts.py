@@ -94,8 +94,19 @@ def sparkline(title: str, values: Sequence[float]) -> Markup:
 class _Frame:
     """Where a time and a value are in the picture, and the axes around it."""
 
-    def __init__(self, times: Sequence[datetime], top: float, *, percent: bool = False, height: int = HEIGHT) -> None:
+    def __init__(
+        self,
+        times: Sequence[datetime],
+        top: float,
+        *,
+        percent: bool = False,
+        height: int = HEIGHT,
+        shown: Shown | None = None,
+    ) -> None:
+        """`shown`: how the axis writes values; of a chart with one series, which needs no colours in its legend."""
         self._height = height
+        self._shown = shown or (_percent if percent else _amount)
+        self._swatches = shown is None
         self._first = min(times).timestamp() if times else 0.0
         self._last = max(times).timestamp() if times else 1.0
         self._times = (min(times), max(times)) if times else None
