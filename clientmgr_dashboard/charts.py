@@ -61,7 +61,8 @@ def lines(title: str, times: Sequence[datetime], series: Mapping[str, Values]) -
 
 def trend(title: str, times: Sequence[datetime], values: Values, shown: Shown) -> Markup:
     """One number over time. Where it is unknown there is a gap."""
-    frame = _Frame(times, max((value for value in values if value is not None), default=0.0), height=LOW)
+    known = [value for value in values if value is not None]
+    frame = _Frame(times, max(known, default=0.0), height=LOW, shown=shown)
     shapes, ground = [], frame.y(0.0)
     for is_known, part in groupby(zip(times, values, strict=True), key=lambda pair: pair[1] is not None):
         if not is_known:
@@ -74,7 +75,6 @@ def trend(title: str, times: Sequence[datetime], values: Values, shown: Shown) -
                 '<polyline class="line series-0" points="{}"></polyline>'
             ).format(_points(closed), _points(points))
         )
-    known = [value for value in values if value is not None]
     last = {"now": values[-1] if values else None, "most": max(known, default=None)}
     return frame.svg(title, shapes, last, _marks(frame, times, {title: values}, shown), shown)
 
@@ -94,15 +94,25 @@ def sparkline(title: str, values: Sequence[float]) -> Markup:
 class _Frame:
     """Where a time and a value are in the picture, and the axes around it."""
 
-    def __init__(self, times: Sequence[datetime], top: float, *, percent: bool = False, height: int = HEIGHT) -> None:
+    def __init__(
+        self,
+        times: Sequence[datetime],
+        top: float,
+        *,
+        percent: bool = False,
+        height: int = HEIGHT,
+        shown: Shown | None = None,
+    ) -> None:
+        """`shown`: how the axis writes values; of a chart with one series, which needs no colours in its legend."""
         self._height = height
+        self._shown = shown or (_percent if percent else _amount)
+        self._swatches = shown is None
         self._first = min(times).timestamp() if times else 0.0
         self._last = max(times).timestamp() if times else 1.0
         self._times = (min(times), max(times)) if times else None
         self._top = 1.0 if percent else _round_up(top)
-        self._percent = percent
         is_short = self._times is not None and self._times[1] - self._times[0] < timedelta(days=2) and height == LOW
-        self._format = "%H:%M UTC" if is_short else "%Y-%m-%d"
+        self._format = "%b %d, %H:%M UTC" if is_short else "%Y-%m-%d"
 
     def x(self, at: datetime) -> float:
         span = self._last - self._first
@@ -122,8 +132,10 @@ class _Frame:
         shown: Shown,
     ) -> Markup:
         legend = Markup("").join(
-            Markup('<li><span class="swatch series-{}"></span>{} <b>{}</b></li>').format(
-                number % COLOURS, name, "–" if value is None else shown(value)
+            Markup("<li>{}{} <b>{}</b></li>").format(
+                Markup('<span class="swatch series-{}"></span>').format(number % COLOURS) if self._swatches else "",
+                name,
+                "–" if value is None else shown(value),
             )
             for number, (name, value) in enumerate(last.items())
         )
@@ -147,7 +159,7 @@ class _Frame:
         for quarter in range(5):
             value = self._top * quarter / 4
             y = self.y(value)
-            label = _percent(value) if self._percent else _amount(value)
+            label = self._shown(value)
             parts.append(
                 Markup(
                     '<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"></line>'

@@ -20,7 +20,7 @@ from clientmgr.contracts import topics
 
 _QUERIES = named_queries("broker/queries/about_device.sql")
 
-LOOK_AT: Final = 2000
+LOOK_AT: Final = 5000
 """Messages of a tenant's partition, of each topic."""
 MOST: Final = 200
 _TOPICS: Final = (

@@ -58,6 +58,15 @@ def test_a_name_is_text_whatever_it_is() -> None:
     assert MISCHIEF in [element.text for element in root.iter("title")]
 
 
+def test_one_number_over_time_has_a_gap_where_it_is_unknown_and_its_own_unit() -> None:
+    hours = [START + timedelta(hours=hour) for hour in range(5)]
+    root = parse(charts.trend("Lag", hours, [1.0, 2.0, None, 3.0, 0.5], lambda value: f"{value:g} s"))
+    assert [len(line.get("points", "").split()) for line in root.iter("polyline")] == [2, 2]
+    assert [element.text for element in root.iter("desc")] == ["Most recently: now 0.5 s, most 3 s"]
+    texts = [tick.text for tick in root.iter("text")]
+    assert {"4 s", "Jan 01, 00:00 UTC", "Jan 01, 04:00 UTC"} <= set(texts)
+
+
 def test_times_are_in_utc_whatever_zone_they_come_in() -> None:
     midnight_in_india = datetime(2026, 1, 2, tzinfo=timezone(timedelta(hours=5, minutes=30)))
     root = parse(charts.lines("Shares", [midnight_in_india], {"valid": [0.5]}))

@@ -1,5 +1,7 @@
 """One search over all tenants, what tenants are called, and a device's story: bounded, masked, and honest about it."""
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -7,6 +9,8 @@ import pytest
 from clientmgr.audit.log import PLATFORM
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.keyed_hashes import KeyedHashes
+from clientmgr.broker.factory import open_broker
+from clientmgr.broker.interface import Message
 from clientmgr.contracts import topics
 from clientmgr.devices import search
 from clientmgr.devices.search import Found, search_tenants
@@ -123,6 +127,33 @@ def test_a_devices_story_joins_what_is_kept_with_what_the_log_has(house: House, 
     assert [one for one in kept if one["eventId"]] == []
     page = visit.see(f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1")
     assert "Not kept: earlier values and tokens" in page
+
+
+def test_what_was_sent_what_was_not_and_what_providers_said_is_in_the_story(house: House, visit: Visit) -> None:
+    whom = {"customerId": QUIET, "applicationCode": "A", "clientId": "c1"}
+    sent = {**whom, "outMessageId": "o1", "messageId": "m1", "provider": "apple", "request": {"deviceToken": SECRET}}
+    verdict = {**whom, "eventId": "v1", "pushToken": SECRET, "status": "invalid", "reason": f"token={SECRET}"}
+    not_sent = {"customerId": QUIET, "messageId": "m2", "devices": [{"clientId": "c1", "reason": "CRITERIA"}]}
+    others = {**sent, "customerId": BUSY}
+
+    async def publish() -> None:
+        async with open_broker(house.settings, house.database) as broker:
+            for topic, body in (
+                (topics.DeviceMapperTopics("tx", "dg00").outputs["apple"], sent),
+                (topics.PUSH_TOKEN_STATUS, {**verdict, "occurredAt": NOW + 5}),
+                (topics.NOT_SENT, not_sent),
+                (topics.NOT_SENT, others),
+            ):
+                await broker.ensure_topic(topic)
+                await broker.publish(topic, [Message(json.dumps(body).encode(), str(QUIET))])
+
+    asyncio.run(publish())
+    found = {one["what"]: one for one in story(visit, QUIET, "c1") if one["topic"]}
+    assert (found["sent"]["eventId"], found["sent"]["detail"]) == ("o1", "to apple, message m1")
+    assert (found["not sent"]["eventId"], found["not sent"]["detail"]) == ("m2", "CRITERIA")
+    assert found["verdict on its push token"]["eventId"] == "v1"
+    assert "invalid" in found["verdict on its push token"]["detail"]
+    assert SECRET not in str(found)
 
 
 def story(visit: Visit, customer: int, client: str) -> list[dict[str, str]]:

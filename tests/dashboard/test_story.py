@@ -119,6 +119,12 @@ def test_the_story_is_told_once_and_its_failures_can_all_be_put_away(house: Hous
     assert open_failures(cli) == []
 
 
+def test_its_tenants_have_names_that_somebody_may_change(house: House, cli: Cli) -> None:
+    cli.ok("tenants", "rename", str(story.SHOP), "My Shop")
+    prepare(house.settings)
+    assert [one["name"] for one in cli.ok("tenants", "list", "--json").json][:2] == ["Harbour Bank", "My Shop"]
+
+
 def test_the_charts_have_ninety_nights_that_say_they_are_made_up(house: House) -> None:
     nights = """SELECT count(*), count(DISTINCT customer_id), min(collected_at) < now() - interval '88 days',
         max(collected_at) <= now(), bool_and(tokens_none_share + tokens_valid_share + tokens_invalid_share
