@@ -52,7 +52,8 @@ def _rhythms(definitions: dg.Definitions) -> Iterator[tuple[dg.AssetSelection, d
         job = schedule.job
         # A job that is made of ops selects no assets.
         if not isinstance(job, dg.JobDefinition) and not AS_LONG_AS_WANTED.items() <= (job.tags or {}).items():
-            yield job.selection, freshness_by(schedule.cron_schedule)
+            cron_schedule = str(schedule.cron_schedule)  # type: ignore[union-attr]  # ours have one
+            yield job.selection, freshness_by(cron_schedule)
 
 
 defs = build_definitions()

@@ -59,8 +59,10 @@ def check_code_server() -> None:
     _replace_process(command, dict(os.environ))
 
 
-@app.command("cli", context_settings={"ignore_unknown_options": True, "help_option_names": []})
-def run_command(arguments: Annotated[list[str], typer.Argument(metavar="COMMAND...")]) -> None:
+@app.command("cli", context_settings={"allow_interspersed_args": False})
+def run_command(
+    arguments: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Dagster's, with its options.")],
+) -> None:
     """Run a command of Dagster's own in this installation: `asset materialize …`, `run list`, `debug export …`."""
     settings = attach(load_settings())
     ensure_dagster_login(settings)
