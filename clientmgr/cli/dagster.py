@@ -61,7 +61,7 @@ def check_code_server() -> None:
 
 @app.command("cli", context_settings={"allow_interspersed_args": False})
 def run_command(
-    arguments: Annotated[list[str], typer.Argument(metavar="COMMAND...", help="Dagster's, with its options.")],
+    arguments: Annotated[list[str], typer.Argument(metavar="COMMAND", help="Dagster's, with its options.")],
 ) -> None:
     """Run a command of Dagster's own in this installation: `asset materialize …`, `run list`, `debug export …`."""
     settings = attach(load_settings())
