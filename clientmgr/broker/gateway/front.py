@@ -5,7 +5,7 @@ else has accepted. So bytes are carried between two sockets. With TLS nobody can
 """
 
 import asyncio
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from prometheus_client import Counter
 
@@ -135,7 +135,7 @@ async def _joined(client: _Side, server: _Side, first: bytes) -> None:
     """
     ended = asyncio.Event()
     for (reader, source), (_, target) in ((client, server), (server, client)):
-        source.transport.set_protocol(_Carrier(target.transport, ended))
+        source.transport.set_protocol(_Carrier(cast("asyncio.Transport", target.transport), ended))
         # What its reader holds already: at the end of a stream it gives that, and waits for nothing.
         reader.feed_eof()
         target.write(first + await reader.read())
