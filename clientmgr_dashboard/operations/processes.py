@@ -21,7 +21,6 @@ from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import NotFoundError, api_get, row_of
 from clientmgr_dashboard.wording import plural
 
-SPARK: Final = "spark"
 DAGSTER_DAEMON: Final = "dagster-daemon"
 CODE_SERVER: Final = "dagster-code-server"
 
