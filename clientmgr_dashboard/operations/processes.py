@@ -18,10 +18,9 @@ from clientmgr.operations.heartbeats import Sign, instances_of
 from clientmgr.operations.service_health import ServiceState
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import NotFoundError, api_get
+from clientmgr_dashboard.operations.interface import NotFoundError, api_get, row_of
 from clientmgr_dashboard.wording import plural
 
-SPARK: Final = "spark"
 DAGSTER_DAEMON: Final = "dagster-daemon"
 CODE_SERVER: Final = "dagster-code-server"
 
@@ -167,19 +166,7 @@ async def show_process(context: Context, _visitor: Visitor, request: ProcessRequ
         " ".join(("clientmgr", *arguments)) if arguments else "",
         list(READS.get(request.name, ())),
         request.name in _GIVES_SIGNS,
-        [
-            Instance(
-                one.state,
-                one.host,
-                one.pid,
-                one.version,
-                one.started_at,
-                one.beat_at,
-                one.last_work_at,
-                one.stopped_at,
-            )
-            for one in signs
-        ],
+        [row_of(Instance, one) for one in signs],
     )
 
 

@@ -110,7 +110,9 @@ def test_the_last_day_is_drawn_of_samples_with_a_gap_where_there_were_none(
         spare_house.query(
             "INSERT INTO clientmgr.samples"
             " (at, events, sends, errors, dead_letters, last_letter, unread, oldest_unread_s)"
-            " SELECT now() - m * interval '1 minute', 6000 - 60 * m, 600 - 6 * m, 0, 100 - m, 0, 0, m"
+            # What came while nobody looked is no rate of the minute that follows.
+            " SELECT now() - m * interval '1 minute', 6000 - 60 * m - 90000 * (m > 60)::integer, 600 - 6 * m, 0,"
+            " 100 - m, 0, 0, m"
             " FROM generate_series(0, 90) AS m WHERE m NOT BETWEEN 40 AND 60"
         )
         points = visit.get("/api/v1/overview/trend").json()["points"]
