@@ -53,7 +53,7 @@ def run_system(
     and `environment` is what all programs are given besides the settings.
     """
     with EmbeddedStack(settings) as stack:
-        ready = _prepared(choose_ports(stack.settings), prepare, stop)
+        ready = _prepared(stack.settings, prepare, stop)
         if ready is not None:
             log_format = "json" if logs_as_json(ready, sys.stderr) else "console"
             programs = all_programs(ready, log_format=log_format, more=more, environment=environment)
@@ -68,6 +68,7 @@ def _prepared(settings: Settings, prepare: Callable[[Settings], None], stop: thr
     """The settings with everybody's logins, when all is ready for the programs. None: told to stop meanwhile."""
     if stop.is_set():
         return None
+    settings = choose_ports(settings)
     migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
     settings = made_logins(settings)
     ensure_dagster_login(settings)
