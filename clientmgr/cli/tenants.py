@@ -2,14 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id, schema_name
-from clientmgr.base.database import Role
+from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.settings import Settings
 from clientmgr.cli.output import (
     JsonOption,
     YesOption,
@@ -36,7 +37,11 @@ from clientmgr.cli.proof_output import (
 )
 from clientmgr.tenants.names import checked_name, names_of, rename_tenant
 from clientmgr.tenants.registry import TenantStatus, count_by_status, find_tenant, list_tenants
-from clientmgr.tenants.schema_manager import Change, TenantResult, TenantSchemaManager
+from clientmgr.tenants.results import Change, TenantResult
+
+# Slow to import, and those who only look need none of it.
+if TYPE_CHECKING:
+    from clientmgr.tenants.schema_manager import TenantSchemaManager
 
 app = typer.Typer(help="Tenants: list, activate, rename, migrate, delete, reconcile, prove.", no_args_is_help=True)
 
@@ -126,7 +131,7 @@ def delete(customer_id: Annotated[str, typer.Argument()], yes: YesOption = False
     """Delete a customer's account: drop its schema with all devices, and record it in the audit log."""
     customer = parse_customer_id(customer_id)
     database, settings = open_database()
-    manager = TenantSchemaManager(database, settings)
+    manager = _manager_of(database, settings)
     with database.connect(Role.READER) as connection:
         known = find_tenant(connection, customer) is not None
     if not yes:
@@ -145,7 +150,7 @@ def status(
     """How many tenants are in which status and behind on migrations; or one tenant in detail."""
     customer = None if customer_id is None else parse_customer_id(customer_id)
     database, settings = open_database()
-    manager = TenantSchemaManager(database, settings)
+    manager = _manager_of(database, settings)
     with database.connect(Role.READER) as connection:
         if customer is not None:
             tenant = find_tenant(connection, customer)
@@ -227,8 +232,13 @@ def _rename(customer_id: CustomerId, name: str) -> bool:
         return rename_tenant(connection, AuditLogger.from_settings(settings), customer_id, name, actor=actor())
 
 
-def _manager() -> TenantSchemaManager:
-    database, settings = open_database()
+def _manager() -> "TenantSchemaManager":
+    return _manager_of(*open_database())
+
+
+def _manager_of(database: Database, settings: Settings) -> "TenantSchemaManager":
+    from clientmgr.tenants.schema_manager import TenantSchemaManager
+
     return TenantSchemaManager(database, settings)
 
 

@@ -20,7 +20,8 @@ from clientmgr.base.waiting import being_cancelled
 log = get_logger(__name__)
 
 CHANNEL: Final = "ended_sessions"
-READ_EVERY_S = 5.0
+READ_EVERY_S = 12.0
+"""Changes are notified. A read opens a connection and finds what no notification told: two fit into `STALE_AFTER_S`."""
 STALE_AFTER_S = 30.0
 """Without a read for so long, nobody knows who has signed out meanwhile."""
 _QUERIES = named_queries("operations/queries/ended_sessions.sql")

@@ -84,13 +84,15 @@ HEAVY = (
     "prometheus_client",
 )
 
+LEFT_OUT_OF_A_LIST = ("dagster", "pyspark", "google", "grpc", "redis", "boto3", "clientmgr.erasure", "clientmgr.broker")
+
 
 @pytest.mark.parametrize(
     ("command", "left_out"),
     [
         (["--help"], HEAVY),
         (["--version"], HEAVY),
-        (["tenants", "list"], ("dagster", "pyspark", "google", "grpc", "redis", "boto3", "clientmgr.erasure")),
+        (["tenants", "list"], LEFT_OUT_OF_A_LIST),
     ],
     ids=" ".join,
 )
