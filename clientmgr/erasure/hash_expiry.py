@@ -15,7 +15,7 @@ from clientmgr.base.portions import portions
 from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.erasure.deletions import GONE_MEANWHILE, TENANTS_A_CONNECTION, tenants_with_hashes
-from clientmgr.legacy_migration.moving import customers_being_imported
+from clientmgr.legacy_migration.imported_customers import customers_being_imported
 
 QUERIES = named_queries("erasure/queries/hash_expiry.sql")
 

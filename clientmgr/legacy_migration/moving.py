@@ -15,7 +15,6 @@ from clientmgr.base.settings import Settings
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.legacy_migration.stages import (
     FLIPPERS,
-    IMPORTED,
     Comparison,
     FallbackAnswers,
     Limits,
@@ -135,19 +134,6 @@ def settle_check(
         return found
     _move(connection, audit, found, stage, actor=actor)
     return _again(connection, settings, customer_id)
-
-
-def customers_to_import(connection: Connection[Any]) -> dict[CustomerId, datetime]:
-    """Those that somebody started and nobody has scanned since, each with when it was started."""
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        return dict(cursor.execute(QUERIES["to_import"]).fetchall())
-
-
-def customers_being_imported(connection: Connection[Any]) -> set[CustomerId]:
-    """Those whose items are imported every night, since somebody started it."""
-    wanted = {"stages": sorted(IMPORTED)}
-    with connection.cursor(row_factory=tuple_row) as cursor:
-        return {CustomerId(customer) for (customer,) in cursor.execute(QUERIES["being_imported"], wanted)}
 
 
 def _locked(connection: Connection[Any], settings: Settings, customer_id: CustomerId) -> MigrationStatus:

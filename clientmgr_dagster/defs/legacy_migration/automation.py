@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from clientmgr.base.database import Role
-from clientmgr.legacy_migration.moving import customers_being_imported, customers_to_import
+from clientmgr.legacy_migration.imported_customers import customers_being_imported, customers_to_import
 from clientmgr_dagster.automation import SCHEDULES, SENSORS
 from clientmgr_dagster.chunks import requests_for_all
 from clientmgr_dagster.defs.legacy_migration.assets import IMPORT, SCANNED, STAGE
