@@ -352,7 +352,8 @@ def test_lines_of_copy_are_the_rows_of_the_states(said: list[tuple[dict[str, Any
         ]
         assert links == [[cell(one) for one in line.split("\t")] for line in copied.link_lines[number].splitlines()]
     wanted = [token for token in copied.tokens if token is not None]
-    rivals = {device for device, token in zip(copied.devices, copied.tokens, strict=True) if wanted.count(token) > 1}
+    repeated = {token for token in wanted if wanted.count(token) > 1}
+    rivals = {device for device, token in zip(copied.devices, copied.tokens, strict=True) if token in repeated}
     assert copied.several == rivals
 
 

@@ -120,8 +120,8 @@ def model(history: list[Happening]) -> dict[tuple[str, str], Device]:
 
 def _moved(household: int, item: LegacyItem) -> LegacyItem:
     token = None if item.token is None else f"{household}-{item.token}"
-    names = {"client_id": f"{household}-{item.client_id}", "contact_id": household * 100 + item.contact_id}
-    return replace(item, **names, token=token)
+    client_id, contact_id = f"{household}-{item.client_id}", household * 100 + item.contact_id
+    return replace(item, client_id=client_id, contact_id=contact_id, token=token)
 
 
 def _renamed(household: int, happening: Happening) -> Happening:

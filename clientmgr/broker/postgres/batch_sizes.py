@@ -1,7 +1,7 @@
 """How many messages a consumer asks for: more while a backlog lasts, so that what a batch costs is shared. No I/O.
 
-A larger batch also takes longer, and whoever waits for its partition or for its tenants' locks waits for as long. So the
-next one is as large as fits into a fixed time, going by the last one.
+A larger batch also takes longer, and whoever waits for its partition or for its tenants' locks waits for as long. So
+the next one is as large as fits into a fixed time, going by the last one.
 """
 
 from typing import Final
