@@ -107,6 +107,10 @@ class DecodedEvent(Struct, frozen=True, gc=False):
     payload: InfoPayload | PushTokenPayload | ContactPayload | ContactMergePayload | None
 
 
+class _Unread(Struct):
+    """Of the other types: an object, as for all, and nothing of it is read."""
+
+
 _PAYLOADS: dict[str, msgspec.json.Decoder[Any]] = {
     "client.registered": msgspec.json.Decoder(InfoPayload),
     "client.updated": msgspec.json.Decoder(InfoPayload),
@@ -114,6 +118,7 @@ _PAYLOADS: dict[str, msgspec.json.Decoder[Any]] = {
     "client.contactLinked": msgspec.json.Decoder(ContactPayload),
     CONTACT_MERGED: msgspec.json.Decoder(ContactMergePayload),
 }
+_NOTHING_READ = msgspec.json.Decoder(_Unread | None)
 _ENVELOPE = msgspec.json.Decoder(ClientEvent)
 
 
@@ -123,14 +128,15 @@ def decode_event(data: bytes, *, now_ms: int | None = None) -> DecodedEvent:
     customer_id = checked_customer_id(event.customer_id)
     check_occurred_at(event.occurred_at, now_ms=now_ms)
     _check_subject(event)
-    decoder = _PAYLOADS.get(event.event_type)
-    payload = None if decoder is None else decode(decoder, event.payload, prefix="payload")
+    payload = decode(_PAYLOADS.get(event.event_type, _NOTHING_READ), event.payload, prefix="payload")
     if isinstance(payload, PushTokenPayload):
         _check_token(payload)
     elif isinstance(payload, ContactPayload):
         _check_contact("contact", payload.contact_id, payload.contact_hash)
     elif isinstance(payload, ContactMergePayload):
         _check_merge(payload)
+    elif isinstance(payload, _Unread):
+        payload = None
     _check_storable(data, payload)
     return DecodedEvent(event, customer_id, payload)
 

@@ -97,7 +97,7 @@ def document(most_events: int) -> dict[str, Any]:
 
 def _event(event_type: str) -> dict[str, Any]:
     bodies = EVENT_BODIES[event_type]
-    payload = _one_of(bodies) if bodies else {"type": "object"}
+    payload = _one_of(bodies) if bodies else {"type": ["object", "null"]}
     return {
         "allOf": [
             _reference(Envelope),

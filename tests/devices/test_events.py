@@ -29,6 +29,16 @@ def test_a_wrong_message_is_refused_by_the_name_of_its_field(name: str) -> None:
     assert is_permanent(refusal.value)
 
 
+@pytest.mark.parametrize("kind", ["pushTokenCleared", "contactUnlinked", "deleted"])
+def test_a_payload_of_which_nothing_is_read_is_an_object_all_the_same(kind: str) -> None:
+    message = GOOD | {"eventType": f"client.{kind}"}
+    for good in ({}, {"unknown": 1}, None):
+        assert decode_event(json.dumps(message | {"payload": good}).encode()).payload is None
+    for wrong in (False, 0, "text", []):
+        with pytest.raises(InvalidMessageError, match=r"^payload: expected `object"):
+            decode_event(json.dumps(message | {"payload": wrong}).encode())
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b"nonsense", b'{"eventId": "\xff"}', b"[" * 100_000])
 def test_what_is_no_json_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidMessageError):
