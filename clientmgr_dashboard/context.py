@@ -21,6 +21,9 @@ ANSWER_WITHIN_MS = 15_000
 """A page that takes longer helps nobody, and keeps the database busy."""
 BOUND = f"SET statement_timeout = {ANSWER_WITHIN_MS:d}"
 
+FORGET_AFTER_S = 120.0
+"""Longer than any answer is good for."""
+
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
@@ -37,9 +40,17 @@ class SharedAnswers:
             made_at, answer = self._answers.get(name, (float("-inf"), None))
             if time.monotonic() - made_at > seconds:
                 answer = await make()
+                self._forget_the_old()
                 self._answers[name] = (time.monotonic(), answer)
             result: Result = answer
             return result
+
+    def _forget_the_old(self) -> None:
+        """Names may be what somebody looks for: they come and go."""
+        now = time.monotonic()
+        for name, (made_at, _) in list(self._answers.items()):
+            if now - made_at > FORGET_AFTER_S and not self._locks[name].locked():
+                del self._answers[name], self._locks[name]
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from json.encoder import encode_basestring_ascii
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import asdict
 from psycopg import AsyncConnection, Connection
 
 from clientmgr.base.arrays import bigint_array, bytea_array, text_array
@@ -209,6 +210,31 @@ def read_chain(
     """Rows of one chain, the newest first, those before `before_seq` where it is given."""
     wanted = {"customer_id": customer_id, "limit": limit, "before_seq": before_seq}
     return [AuditRecord(*row) for row in connection.execute(_QUERIES["read_chain"], wanted)]
+
+
+class AuditFilter(Struct, frozen=True):
+    """Which rows are meant, across all chains. A field that is None selects all."""
+
+    customer_id: int | None = None
+    actor: str | None = None
+    """A part of who did it."""
+    action: str | None = None
+    """How the action begins: `flipper` or `flipper.set`."""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+AuditPlace = tuple[datetime, int, int]
+"""A row's place among those of all chains: when, whose, which."""
+
+
+def search_log(
+    connection: Connection[Any], wanted: AuditFilter, *, limit: int, before: AuditPlace | None = None
+) -> list[AuditRecord]:
+    """The newest first, those before a place where it is given."""
+    before_at, before_customer, before_seq = before or (None, None, None)
+    place = {"before_at": before_at, "before_customer": before_customer, "before_seq": before_seq, "limit": limit}
+    return [AuditRecord(*row) for row in connection.execute(_QUERIES["search"], {**asdict(wanted), **place})]
 
 
 def chain_length(connection: Connection[Any], customer_id: int) -> int:

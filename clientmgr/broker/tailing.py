@@ -1,8 +1,8 @@
-"""Tails the log by offset, for people who watch: it makes no group, locks nothing and delays nobody."""
+"""Reads the log by offset, for people who watch or look back: it makes no group, locks nothing and delays nobody."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,6 +19,7 @@ from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import QUERIES as READING_QUERIES
 from clientmgr.broker.postgres.reading import LoggedMessage
+from clientmgr.broker.postgres.seeking import first_at
 from clientmgr.broker.postgres.wakeups import Wakeups
 
 log = get_logger(__name__)
@@ -26,6 +27,8 @@ log = get_logger(__name__)
 QUERIES = named_queries("broker/queries/overview.sql")
 
 MESSAGES_AT_A_TIME = 200
+LOOK_AT = 20_000
+LARGEST_SHOWN = 64 * 1024
 RECONNECT_PAUSE_S = 1.0
 
 
@@ -38,6 +41,50 @@ class Topic:
     partitions: int
     last_offset: int
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message of the log, for somebody who looks back."""
+
+    c_offset: int
+    tenant: str
+    key: str
+    attributes: Mapping[str, str]
+    published_at: datetime
+    partition: int
+    data: bytes | None
+    """None: it is too large to be shown."""
+    size: int
+
+
+async def browse(
+    connection: AsyncConnection[Any],
+    topic: str,
+    *,
+    limit: int,
+    before: int | None = None,
+    until: datetime | None = None,
+    tenant: str | None = None,
+) -> list[StoredMessage]:
+    """The newest messages below an offset, or published before a time; of one tenant among the newest 20,000."""
+    found = await list_topics(connection, topic)
+    if not found:
+        raise UnknownTopicError(topic)
+    end = found[0].last_offset + 1
+    if until is not None:
+        end = await first_at(connection, found[0].id, until, 1, end)
+    wanted = {
+        "topic_id": found[0].id,
+        "before": end if before is None else min(before, end),
+        "limit": limit,
+        "tenant": tenant,
+        "look_at": LOOK_AT,
+        "largest": LARGEST_SHOWN,
+    }
+    async with connection.cursor(row_factory=class_row(StoredMessage)) as cursor:
+        await cursor.execute(QUERIES["browse"], wanted)
+        return await cursor.fetchall()
 
 
 async def list_topics(connection: AsyncConnection[Any], topic: str | None = None) -> list[Topic]:

@@ -17,6 +17,7 @@ from clientmgr.base.customer_ids import parse_customer_id
 from clientmgr.base.database import Role
 from clientmgr.base.errors import ClientManagerError
 from clientmgr.base.logs import get_logger
+from clientmgr.base.wording import plural
 from clientmgr.cli import check_proof
 from clientmgr.cli.output import JsonOption, actor, console, open_database, print_json, show_rows
 from clientmgr.cli.tenants import NEGATIVE_NUMBERS_ARE_ARGUMENTS
@@ -117,7 +118,8 @@ def _show(verdict: Verdict) -> None:
     show_rows(findings, ["customer_id", "seq", "problem"], as_json=False, empty="")
     if verdict.state == "damaged":
         console.print(
-            f"the audit log is not as it was written: {verdict.findings} findings, {looked_at}", soft_wrap=True
+            f"the audit log is not as it was written: {plural(verdict.findings, 'finding')}, {looked_at}",
+            soft_wrap=True,
         )
     else:
         console.print(f"nothing is wrong with what could be checked, but that is no proof: {looked_at}", soft_wrap=True)
@@ -125,16 +127,12 @@ def _show(verdict: Verdict) -> None:
 
 def _looked_at(examined: Examined) -> str:
     """How much was checked, in words."""
-    with_anchors = f"compared with {_count(examined.anchors, 'anchor')}"
+    with_anchors = f"compared with {plural(examined.anchors, 'anchor')}"
     if examined.anchored_at is not None:
         with_anchors += f", the newest of {examined.anchored_at.astimezone():%Y-%m-%d %H:%M:%S}"
     if examined.not_readable:
         with_anchors += f", and not with {', '.join(examined.not_readable)}, which can only be written"
-    return f"{_count(examined.rows, 'row')} in {_count(examined.chains, 'chain')}, {with_anchors}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return f"{plural(examined.rows, 'row')} in {plural(examined.chains, 'chain')}, {with_anchors}"
 
 
 def _in_words(row: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ COMMANDS: Final = {
     "run": Entry("run", "Run a daemon in the foreground: one, or several in one process."),
     "publish": Entry("messages", "Publish a message, or one for each line of a file."),
     "tail": Entry("messages", "Print the messages of a topic as they come."),
-    "topics": Entry("topics", "Topics, their subscriptions and how far behind these are; resize, trim, seek."),
+    "topics": Entry("topics", "Topics, their subscriptions and how far behind these are; resize, trim, seek, pause."),
     "failures": Entry("failures", "Messages that failed, wherever they lie: list, show, edit, replay, drop."),
     "erasure": Entry("erasure", "Erasure: sweep what is deleted out of every place, and see when."),
     "pubsub-gateway": Entry("services", "Speak Google's Pub/Sub protocol on the PostgreSQL log: for any client of it."),

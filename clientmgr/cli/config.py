@@ -10,6 +10,7 @@ from clientmgr.base.errors import SettingsError
 from clientmgr.base.hiding import json_value
 from clientmgr.base.logins import made_logins, write_urls
 from clientmgr.base.settings import load_settings
+from clientmgr.base.wording import plural
 from clientmgr.cli.output import JsonOption, console, open_database, print_json, show_rows
 
 
@@ -50,7 +51,7 @@ def migrate(
 
     database, settings = open_database(as_owner=True)
     applied = migrate_database(database, audit=AuditLogger.from_settings(settings))
-    console.print(f"{len(applied)} migrations applied" if applied else "nothing to apply")
+    console.print(f"{plural(len(applied), 'migration')} applied" if applied else "nothing to apply")
     if logins:
         file = settings.data_dir / "database_logins.env"
         write_urls(made_logins(settings, anew=True), file)

@@ -12,6 +12,7 @@ from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.base.settings import Settings
+from clientmgr.base.wording import plural
 from clientmgr.cli import device_import
 from clientmgr.cli.device_export import EXPORTERS, opened_output
 from clientmgr.cli.device_output import as_object, as_row, show_device
@@ -151,7 +152,7 @@ def export(
                 progress.advance(progress.task_ids[0], len(rows))
     if reveal:
         _audit(database, settings, [_export_entry(customer_id, form, "done", exported)])
-    errors.print(f"{exported} devices exported", highlight=False)
+    errors.print(f"{plural(exported, 'device')} exported", highlight=False)
 
 
 def parse_contact_id(text: str) -> int:

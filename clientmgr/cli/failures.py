@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
+from msgspec import structs
 from psycopg import Connection
 
 from clientmgr.audit.log import AuditLogger
@@ -35,11 +36,10 @@ from clientmgr.cli.output import (
     show_rows,
 )
 from clientmgr.operations.failures import acting, editing, finding
-from clientmgr.operations.failures.finding import FailedMessage, Filter, Group, Ref, State, as_seen
-from clientmgr.operations.failures.outcomes import Outcome, outcomes
+from clientmgr.operations.failures.finding import FailedMessage, FailureGroup, Filter, Ref, State, as_seen
+from clientmgr.operations.failures.outcomes import ReplayOutcome, outcomes
 
 MOST_GROUPS = 1000
-FIELDS_OF_A_PLACE = {"topic_id", "number"}
 
 app = typer.Typer(help="Messages that failed, wherever they lie: list, show, edit, replay, drop.", no_args_is_help=True)
 
@@ -70,7 +70,7 @@ def list_command(
         last = {one.ref: one for one in outcomes(connection, [one.ref for one in found], last_only=True)}
     rows: list[dict[str, Any]] = [
         {
-            **{name: value for name, value in asdict(one).items() if name not in FIELDS_OF_A_PLACE},
+            **structs.asdict(one),
             "id": one.ref,
             "error": masked_words(one.error),
             "replay": last[one.ref].outcome if one.ref in last else None,
@@ -104,11 +104,11 @@ def show(
             AuditLogger.from_settings(settings).append(connection, entries)
     else:
         found = [_masked(one) for one in found]
-        replays = [replace(one, error=masked_words(one.error)) for one in replays]
+        replays = [structs.replace(one, error=masked_words(one.error)) for one in replays]
     of_each = [[replay for replay in replays if replay.ref == one.failure.ref] for one in found]
     if as_json:
         documents = [
-            {**_record(one), "replays": [asdict(replay) for replay in its], **data_fields(one.data)}
+            {**_record(one), "replays": [structs.asdict(replay) for replay in its], **data_fields(one.data)}
             for one, its in zip(found, of_each, strict=True)
         ]
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(documents), indent=2).decode() + "\n")
@@ -256,8 +256,8 @@ def _agreed(
     return as_seen(wanted, counted), counted.messages
 
 
-def _show_groups(found: Sequence[Group], *, as_json: bool) -> None:
-    rows = [{**asdict(group), "example": masked_words(group.example)} for group in found]
+def _show_groups(found: Sequence[FailureGroup], *, as_json: bool) -> None:
+    rows = [{**structs.asdict(group), "example": masked_words(group.example)} for group in found]
     columns = ["messages", "error_class", "tenant", "topic", "place", "first_failed_at", "last_failed_at", "example"]
     show_rows(rows, columns, as_json=as_json, empty="no failed messages")
 
@@ -289,10 +289,10 @@ def _from_editor(text: str) -> str:
 
 
 def _record(message: FailedMessage) -> dict[str, Any]:
-    about = asdict(message.failure)
+    about = structs.asdict(message.failure)
     del about["ref"]
     shown = {name: value for name, value in asdict(message).items() if name not in {"data", "failure"}}
-    return {"id": message.failure.ref, **{k: v for k, v in about.items() if k not in FIELDS_OF_A_PLACE}, **shown}
+    return {"id": message.failure.ref, **about, **shown}
 
 
 def _masked(message: FailedMessage) -> FailedMessage:
@@ -300,11 +300,11 @@ def _masked(message: FailedMessage) -> FailedMessage:
         message,
         data=masked_data(message.data),
         attributes=masked(dict(message.attributes)),
-        failure=replace(message.failure, error=masked_words(message.failure.error)),
+        failure=structs.replace(message.failure, error=masked_words(message.failure.error)),
     )
 
 
-def _told(one: Outcome) -> str:
+def _told(one: ReplayOutcome) -> str:
     edited = f", edited: {', '.join(one.changed)}" if one.changed else ""
     why = f": {_error(one.error_class, one.error)}" if one.error else ""
     became = f" as {one.died_ref}" if one.died_ref not in (None, one.ref) else ""

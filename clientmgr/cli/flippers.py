@@ -7,8 +7,11 @@ from msgspec.structs import asdict
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId, parse_customer_id
-from clientmgr.base.database import Role
-from clientmgr.cli.output import JsonOption, actor, console, open_database, show_rows
+from clientmgr.base.database import Database, Role
+from clientmgr.base.settings import Settings
+from clientmgr.cli.output import JsonOption, YesOption, actor, console, errors, open_database, show_rows
+from clientmgr.operations.flipper_effects import effect_for_all
+from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.flippers import Flipper, list_settings, set_flipper, unset_flipper
 
 app = typer.Typer(
@@ -43,10 +46,16 @@ def set_command(
     name: NameArgument,
     state: Annotated[Literal["on", "off"], typer.Argument(show_default=False)],
     customer: CustomerOption = None,
+    yes: YesOption = False,
 ) -> None:
-    """Turn a flipper on or off. Running daemons follow within FLIPPER_REFRESH_MS."""
+    """Turn a flipper on or off. Running daemons follow within FLIPPER_REFRESH_MS.
+
+    For all customers it asks first, and says what it will change.
+    """
     customer_id = _customer_id(customer)
     database, settings = open_database()
+    if customer_id is None and not yes:
+        _ask(database, settings, name, enabled=state == "on", question=f"Turn {name} {state} for all customers?")
     with database.connect(Role.WRITER) as connection:
         audit = AuditLogger.from_settings(settings)
         changed = set_flipper(connection, audit, name, customer_id, enabled=state == "on", actor=actor())
@@ -54,13 +63,27 @@ def set_command(
 
 
 @app.command("unset")
-def unset_command(name: NameArgument, customer: CustomerOption = None) -> None:
-    """Forget a setting: a customer then follows the global one, and without that a flipper is off."""
+def unset_command(name: NameArgument, customer: CustomerOption = None, yes: YesOption = False) -> None:
+    """Forget a setting: a customer then follows the global one, and without that a flipper is off.
+
+    The global one's end is asked about first.
+    """
     customer_id = _customer_id(customer)
     database, settings = open_database()
+    if customer_id is None and not yes:
+        _ask(database, settings, name, enabled=None, question=f"Unset {name} for all customers?")
     with database.connect(Role.WRITER) as connection:
         removed = unset_flipper(connection, AuditLogger.from_settings(settings), name, customer_id, actor=actor())
     _tell(name, customer_id, "is no longer set" if removed else "was not set")
+
+
+def _ask(database: Database, settings: Settings, name: Flipper, *, enabled: bool | None, question: str) -> None:
+    """What a change for all customers would do, and whether it is wanted."""
+    with database.connect(Role.READER) as connection:
+        effect = effect_for_all(connection, name, enabled, OrphanPolicy.from_settings(settings))
+    for told in effect.in_words:
+        errors.print(told, highlight=False, soft_wrap=True)
+    typer.confirm(question, abort=True, err=True)
 
 
 def _customer_id(customer: str | None) -> CustomerId | None:

@@ -10,6 +10,7 @@ from psycopg import AsyncConnection
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.wording import plural
 from clientmgr.broker import seek_actions as actions
 from clientmgr.broker.postgres.seeking import SeekReport
 from clientmgr.cli.failure_filters import parse_moment
@@ -84,7 +85,7 @@ def _show(subscription: str, report: SeekReport, *, by_partition: bool, moved: s
     target = report.partitions[0].to_offset
     console.print(
         f"{subscription} {moved} to offset {target} of {report.topic}: "
-        f"{report.again} messages again, {report.skipped} skipped",
+        f"{plural(report.again, 'message')} again, {report.skipped} skipped",
         markup=False,
         highlight=False,
         soft_wrap=True,

@@ -1,10 +1,10 @@
 """`clientmgr topics`: topics, their subscriptions and how far behind these are; resizing, trimming, dropping.
 
-`seek` has a file of its own.
+`seek`, `pause` and `resume` have files of their own.
 """
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -12,20 +12,22 @@ import typer
 from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
+from clientmgr.base.wording import plural
 from clientmgr.broker.postgres.lag import COUNT_AT_MOST, SubscriptionLag, subscription_lag
 from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.retention import trim as trim_log
 from clientmgr.broker.postgres.topic_administration import UnknownSubscriptionError, drop_group, resize_topic
 from clientmgr.broker.tailing import Topic, list_topics
-from clientmgr.cli import seek
+from clientmgr.cli import pause, seek
 from clientmgr.cli.output import JsonOption, YesOption, console, open_database, print_json, show_rows
 
 app = typer.Typer(
-    help="Topics, their subscriptions and how far behind these are; resize, trim, seek, drop subscriptions.",
+    help="Topics, their subscriptions and how far behind these are; resize, trim, seek, pause, drop subscriptions.",
     invoke_without_command=True,
 )
 
 app.command()(seek.seek)
+pause.register(app)
 
 TopicArgument = Annotated[str, typer.Argument(show_default=False)]
 
@@ -95,7 +97,7 @@ def trim(
     if as_json:
         print_json({"deleted": deleted})
     else:
-        console.print(f"{deleted} messages deleted", highlight=False)
+        console.print(f"{plural(deleted, 'message')} deleted", highlight=False)
 
 
 @app.command("drop-subscription")
@@ -148,6 +150,7 @@ def _as_object(item: Overview) -> dict[str, Any]:
                 "oldest_unread_s": round(lag.seconds(), 3),
                 "retries": lag.waiting,
                 "dead_letters": lag.dead,
+                "pause": None if lag.pause is None else asdict(lag.pause),
                 "partitions": [
                     {
                         "partition": partition.partition_id,
@@ -171,7 +174,7 @@ def _as_rows(item: Overview) -> list[dict[str, Any]]:
     return [
         {
             **head,
-            "subscription": lag.subscription if lag.partitions else f"{lag.subscription} (gone)",
+            "subscription": lag.subscription + _remark(lag),
             "unread": _count(lag),
             "oldest_unread": None if lag.oldest_unread is None else _age(datetime.now(UTC) - lag.oldest_unread),
             "retries": lag.waiting,
@@ -179,6 +182,12 @@ def _as_rows(item: Overview) -> list[dict[str, Any]]:
         }
         for lag in item.subscriptions
     ]
+
+
+def _remark(lag: SubscriptionLag) -> str:
+    if not lag.partitions:
+        return " (gone)"
+    return "" if lag.pause is None else f" (paused by {lag.pause.paused_by}: {lag.pause.reason})"
 
 
 def _count(lag: SubscriptionLag) -> str:

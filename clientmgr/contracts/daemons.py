@@ -370,7 +370,8 @@ ALL: tuple[DaemonEntry, ...] = (
         "clientmgr_dashboard.server:dashboard_work",
         reads_besides="the database; `/healthz` and metrics of the broadcast for its map",
         publishes_besides="dead letters and error topics' messages that an operator replays, to where they came from; "
-        f"deletions of contacts, to `{topics.CONTACT_DELETION}`",
+        f"deletions of contacts, to `{topics.CONTACT_DELETION}`; activations and deletions of tenants, to "
+        f"`{topics.ACTIVATE_CUSTOMER}` and `{topics.ACCOUNT_DELETION}`",
         roles=(Role.READER, Role.WRITER),
         settings=(
             "DASHBOARD_HOST",

@@ -15,7 +15,7 @@ READS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The subscriptions of each process that reads messages. (Those of the live positions read a Redis stream.)"""
 
-State = Literal["never started", "late", "keeps up"]
+State = Literal["never started", "paused", "late", "keeps up"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +35,21 @@ def judge(daemon: str, lags: Sequence[SubscriptionLag], *, late_after_s: float) 
     seconds = max((lag.seconds() for lag in lags), default=0.0)
     return DaemonHealth(
         daemon,
-        "never started" if not lags else "late" if seconds > late_after_s else "keeps up",
+        _state(lags, is_late=seconds > late_after_s),
         unread=sum(lag.messages for lag in lags),
         oldest_unread_s=round(seconds, 1),
         waiting_retries=sum(lag.waiting for lag in lags),
         dead_letters=sum(lag.dead for lag in lags),
     )
+
+
+def _state(lags: Sequence[SubscriptionLag], *, is_late: bool) -> State:
+    if not lags:
+        return "never started"
+    # Whoever is kept from reading is neither well nor late.
+    if any(lag.pause for lag in lags):
+        return "paused"
+    return "late" if is_late else "keeps up"
 
 
 def judge_all(lags: Sequence[SubscriptionLag], *, late_after_s: float) -> list[DaemonHealth]:

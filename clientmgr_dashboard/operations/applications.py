@@ -15,8 +15,8 @@ from clientmgr.tenants.applications import (
 )
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.flippers import Changed
 from clientmgr_dashboard.operations.interface import (
+    Changed,
     CustomerNumber,
     Page,
     PageNumber,

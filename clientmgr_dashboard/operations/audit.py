@@ -2,23 +2,33 @@
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 from psycopg import Connection
 
 from clientmgr.audit.anchoring import LastAnchor, read_last_anchors
-from clientmgr.audit.log import AuditLogger, AuditRecord, chain_length, read_chain
+from clientmgr.audit.log import AuditFilter, AuditLogger, AuditRecord, chain_length, read_chain, search_log
 from clientmgr.audit.places.configured import anchor_places
 from clientmgr.audit.verification import Examined, Verdict, verify
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import Limit, Newest, RowNumber, api_get, newest, row_of
+from clientmgr_dashboard.operations.interface import (
+    Limit,
+    Moment,
+    Newest,
+    RowNumber,
+    SearchText,
+    api_get,
+    newest,
+    row_of,
+)
 
 VERIFIED_AT_ONCE = 2_000
 """Rows of a chain that are checked whenever somebody looks; a longer chain is checked when somebody asks."""
 FINDINGS_SHOWN = 20
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ANCHORS_GOOD_FOR_S = 60.0
 """Anchors of a minute ago prove nearly as much as the last ones, and a page need not wait for a bucket."""
 
@@ -33,9 +43,33 @@ class VerificationRequest(Struct, frozen=True, rename="camel"):
     customer_id: Annotated[int, Meta(ge=0, le=999_999_999_999_999_999, description="0: the platform itself.")]
 
 
+class AuditSearchRequest(Struct, frozen=True, rename="camel"):
+    """Rows of all chains. What is not given selects all."""
+
+    customer_id: (
+        Annotated[int, Meta(ge=0, le=999_999_999_999_999_999, description="0: the platform itself.")] | None
+    ) = None
+    actor: SearchText | None = None
+    """A part of who did it."""
+    action: SearchText | None = None
+    """How the action begins: `flipper` or `flipper.set`."""
+    since: Moment | None = None
+    until: Moment | None = None
+    limit: Limit = 50
+    before: Annotated[str, Meta(pattern=r"^[0-9]{1,16}_[0-9]{1,18}_[0-9]{1,18}$")] | None = None
+
+
+class AuditFound(Struct, frozen=True, rename="camel"):
+    items: "list[AuditRow]"
+    next: str | None
+    """Give this as `before` to go on; null: this was the end."""
+
+
 class AuditRow(Struct, frozen=True, rename="camel"):
     """A row of the audit log."""
 
+    customer_id: int
+    """Whose chain it is in; 0: the platform's."""
     seq: int
     recorded_at: datetime
     actor: str
@@ -67,6 +101,23 @@ class Verification(Struct, frozen=True, rename="camel"):
 async def audit_trail(context: Context, _visitor: Visitor, request: AuditRequest) -> Newest[AuditRow]:
     records = await context.read(read_chain, request.customer_id, limit=request.limit + 1, before_seq=request.before)
     return newest([_audit_row(record, context.audit) for record in records], request.limit, lambda row: row.seq)
+
+
+async def search_audit(context: Context, _visitor: Visitor, request: AuditSearchRequest) -> AuditFound:
+    """Who did what, when, to whom: across tenants."""
+    wanted = AuditFilter(request.customer_id, request.actor, request.action, request.since, request.until)
+    before = None
+    if request.before is not None:
+        microseconds, customer_id, seq = map(int, request.before.split("_"))
+        before = (_EPOCH + timedelta(microseconds=microseconds), customer_id, seq)
+    found = await context.read(search_log, wanted, limit=request.limit + 1, before=before)
+    shown = found[: request.limit]
+    following = _place(shown[-1]) if len(found) > request.limit else None
+    return AuditFound([_audit_row(record, context.audit) for record in shown], following)
+
+
+def _place(record: AuditRecord) -> str:
+    return f"{(record.recorded_at - _EPOCH) // timedelta(microseconds=1)}_{record.customer_id}_{record.seq}"
 
 
 async def verify_audit(context: Context, _visitor: Visitor, request: VerificationRequest) -> Verification:
@@ -107,6 +158,7 @@ def _verify(
 
 
 OPERATIONS = (
+    api_get("/audit", "Rows of the audit log across tenants, by who, what and when.", search_audit),
     api_get("/audit/{customerId}", "A customer's audit trail.", audit_trail),
     api_get(
         "/audit/{customerId}/verification",

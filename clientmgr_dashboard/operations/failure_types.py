@@ -4,54 +4,18 @@ from datetime import datetime
 
 from msgspec import Struct
 
-
-class ReplayOutcome(Struct, frozen=True, rename="camel"):
-    """A replay, and how it ended."""
-
-    replayed_by: str
-    replayed_at: datetime
-    changed: list[str]
-    """The fields that were edited before."""
-    target: str
-    outcome: str
-    """`done`, `under way`, `died again`, or `handed over` (to Google Pub/Sub, which does not tell)."""
-    died_ref: str | None
-    """The failed message that it became."""
-    error_class: str
-    error: str
-    """Why it died again; of one under way, why it waits."""
+from clientmgr.operations.failures.finding import Failure, FailureGroup
+from clientmgr.operations.failures.outcomes import ReplayOutcome
 
 
-class Failed(Struct, frozen=True, rename="camel"):
-    """A failed message without its contents."""
-
-    ref: str
-    place: str
-    """`dead letters`, `held`, or the error topic in which it lies."""
-    topic: str
-    """Where it came from; of an error topic that several topics share, that one's name."""
-    subscription: str
-    tenant: str
-    key: str
-    error_class: str
-    error: str
-    attempts: int
-    failed_at: datetime
-    bytes: int
-    state: str
-    """`open`, `waiting` (it is tried again by itself), `replayed` or `dropped`."""
-    handled_at: datetime | None
-    next_try_at: datetime | None
-
-
-class FailureRow(Failed, frozen=True, rename="camel", kw_only=True):
+class FailureRow(Failure, frozen=True, rename="camel", kw_only=True):
     """A failed message in a list."""
 
     replay: ReplayOutcome | None
     """The last one."""
 
 
-class FailureDetail(Failed, frozen=True, rename="camel", kw_only=True):
+class FailureDetail(Failure, frozen=True, rename="camel", kw_only=True):
     """A failed message with its contents."""
 
     attributes: dict[str, str]
@@ -79,20 +43,6 @@ class FailurePage(Struct, frozen=True, rename="camel"):
     items: list[FailureRow]
     next: str | None
     """Give this as `before` to go on; null: this was the end."""
-
-
-class FailureGroup(Struct, frozen=True, rename="camel"):
-    """Messages of one tenant and topic that failed with the same kind of error."""
-
-    place: str
-    topic: str
-    tenant: str
-    error_class: str
-    messages: int
-    first_failed_at: datetime
-    last_failed_at: datetime
-    example: str
-    """The newest error."""
 
 
 class FailureGroups(Struct, frozen=True, rename="camel"):

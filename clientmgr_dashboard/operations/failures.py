@@ -1,10 +1,10 @@
 """Messages that failed, wherever they lie: grouped, listed with why, shown, edited, replayed or dropped."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 from psycopg import Connection
 
 from clientmgr.base.masking import masked, masked_text, masked_words, plain_text
@@ -14,29 +14,29 @@ from clientmgr.operations.failures.finding import (
     REF_PATTERN,
     Cursor,
     FailedMessage,
+    Failure,
+    FailureGroup,
     Filter,
     NoSuchFailureError,
     Ref,
     State,
     as_seen,
 )
-from clientmgr.operations.failures.outcomes import Outcome, outcomes
+from clientmgr.operations.failures.outcomes import ReplayOutcome, outcomes
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.failure_types import (
-    Failed,
     FailureDetail,
-    FailureGroup,
     FailureGroups,
     FailurePage,
     FailureRow,
-    ReplayOutcome,
 )
 from clientmgr_dashboard.operations.interface import (
     CustomerNumber,
     ForbiddenError,
     Limit,
+    Moment,
     NotFoundError,
     SearchText,
     api_get,
@@ -46,7 +46,6 @@ from clientmgr_dashboard.operations.interface import (
 
 MOST_CHOSEN = 500
 MOST_GROUPS = 50
-Moment = Annotated[datetime, Meta(tz=True)]
 RefText = Annotated[str, Meta(pattern=REF_PATTERN, description="d17: a dead letter; e5-123: of an error topic.")]
 AnyState = Literal["open", "waiting", "replayed", "dropped", "any"]
 MessageText = Annotated[str, Meta(max_length=16 * 1024 * 1024)]
@@ -290,12 +289,12 @@ async def _message(context: Context, ref: str) -> FailedMessage:
 async def _detail(context: Context, ref: str, *, reveal: bool) -> FailureDetail:
     message = await _message(context, ref)
 
-    def look(connection: Connection[Any]) -> tuple[list[Outcome], list[str]]:
+    def look(connection: Connection[Any]) -> tuple[list[ReplayOutcome], list[str]]:
         its = message.failure
         return outcomes(connection, [its.ref]), finding.targets(connection, its)
 
     replays, targets = await context.read(look)
-    failed = _failed(message.failure, reveal=reveal)
+    failed = message.failure if reveal else _masked(message.failure)
     return FailureDetail(
         **asdict(failed),
         attributes=dict(message.attributes) if reveal else masked(dict(message.attributes)),
@@ -306,26 +305,25 @@ async def _detail(context: Context, ref: str, *, reveal: bool) -> FailureDetail:
         handled_by=message.handled_by,
         payload=plain_text(message.data) if reveal else masked_text(message.data),
         is_revealed=reveal,
-        replays=[_outcome(one, reveal=reveal) for one in replays],
+        replays=replays if reveal else [_masked(one) for one in replays],
         targets=targets,
         **asdict(contracts.subject_of(message.data)),
     )
 
 
-def _row(one: finding.Failure, replay: Outcome | None) -> FailureRow:
-    return FailureRow(**asdict(_failed(one)), replay=None if replay is None else _outcome(replay))
+def _row(one: Failure, replay: ReplayOutcome | None) -> FailureRow:
+    return FailureRow(**asdict(_masked(one)), replay=None if replay is None else _masked(replay))
 
 
-def _failed(one: finding.Failure, *, reveal: bool = False) -> Failed:
-    return row_of(Failed, one, error=one.error if reveal else masked_words(one.error))
+def _group(one: FailureGroup) -> FailureGroup:
+    return replace(one, example=masked_words(one.example))
 
 
-def _group(one: finding.Group) -> FailureGroup:
-    return row_of(FailureGroup, one, example=masked_words(one.example))
+Told = TypeVar("Told", Failure, ReplayOutcome)
 
 
-def _outcome(one: Outcome, *, reveal: bool = False) -> ReplayOutcome:
-    return row_of(ReplayOutcome, one, changed=list(one.changed), error=one.error if reveal else masked_words(one.error))
+def _masked(one: Told) -> Told:
+    return replace(one, error=masked_words(one.error))
 
 
 OPERATIONS = (

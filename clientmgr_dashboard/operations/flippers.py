@@ -1,19 +1,29 @@
 """Flippers and exclusions: what is set, for whom and by whom; changed for all or for one customer."""
 
-from typing import Annotated, Any
+from typing import Any
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from psycopg import Connection
 
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.operations.flipper_effects import effect_for_all
 from clientmgr.orphans.exclusions import ExclusionRow, exclude, include, list_exclusions
 from clientmgr.orphans.policy import OrphanPolicy
 from clientmgr.tenants.flippers import Flipper, FlipperState, SettingScope, list_settings, set_flipper, unset_flipper
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.interface import CustomerNumber, Page, PageNumber, PerPage, api_get, api_post, paged
-
-Reason = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
+from clientmgr_dashboard.operations.interface import (
+    Changed,
+    CustomerNumber,
+    Page,
+    PageNumber,
+    PerPage,
+    Reason,
+    api_get,
+    api_post,
+    paged,
+    row_of,
+)
 
 
 class FlippersRequest(Struct, frozen=True, rename="camel"):
@@ -33,6 +43,27 @@ class FlipRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=Tru
     """Null: forget the setting, so that the next wider one counts."""
 
 
+class FlipForAllRequest(Struct, frozen=True, rename="camel"):
+    name: Flipper
+    enabled: bool | None = None
+    """Null: forget the setting."""
+
+
+class FlipPreview(Struct, frozen=True, rename="camel"):
+    """What a change for all tenants would do."""
+
+    tenants: int
+    """So many would change."""
+    own_settings: int
+    """So many have a setting of their own and stay as they are."""
+    messages_last_hour: int
+    """What the device mappers were sent for the tenants that change."""
+    is_at_least: bool
+    stop_reading_legacy: int
+    start_reading_legacy: int
+    in_words: list[str]
+
+
 class ExclusionsRequest(Struct, frozen=True, rename="camel"):
     customer_id: CustomerNumber | None = None
     """Only this one, where it is excluded."""
@@ -47,11 +78,6 @@ class ExcludeRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=
 
 class IncludeRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     customer_id: CustomerNumber
-
-
-class Changed(Struct, frozen=True, rename="camel"):
-    changed: bool
-    """False: it was so already."""
 
 
 async def list_flippers(context: Context, _visitor: Visitor, request: FlippersRequest) -> Page[FlipperState]:
@@ -75,6 +101,12 @@ async def change_flipper(context: Context, visitor: Visitor, request: FlipReques
             )
 
     return Changed(await context.write(change))
+
+
+async def preview_flip(context: Context, _visitor: Visitor, request: FlipForAllRequest) -> FlipPreview:
+    policy = OrphanPolicy.from_settings(context.settings)
+    effect = await context.read(effect_for_all, request.name, request.enabled, policy)
+    return row_of(FlipPreview, effect)
 
 
 async def list_excluded(context: Context, _visitor: Visitor, request: ExclusionsRequest) -> Page[ExclusionRow]:
@@ -113,6 +145,7 @@ async def include_customer(context: Context, visitor: Visitor, request: IncludeR
 
 OPERATIONS = (
     api_get("/flippers", "What is set.", list_flippers),
+    api_get("/flippers/preview", "What a change for all tenants would do.", preview_flip),
     api_post("/flippers", "Turn a flipper on or off, or unset it.", change_flipper),
     api_get("/exclusions", "Customers whose orphans are never deleted.", list_excluded),
     api_post("/exclusions", "Keep a customer's orphans.", exclude_customer),

@@ -20,8 +20,8 @@ from clientmgr.tenants.intake_keys import (
 )
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.flippers import Changed
 from clientmgr_dashboard.operations.interface import (
+    Changed,
     CustomerNumber,
     NotFoundError,
     Page,

@@ -6,6 +6,7 @@ parameters, checked by their types. The OpenAPI document is made from them.
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Generic, Literal, TypeVar, get_type_hints
 
 from msgspec import Meta, Struct
@@ -20,10 +21,12 @@ Row = TypeVar("Row", bound=Struct)
 
 CustomerNumber = Annotated[int, Meta(ge=1, le=999_999_999_999_999_999, description="The customer's id.")]
 ContactNumber = Annotated[int, Meta(ge=1, le=2**63 - 1)]
+Moment = Annotated[datetime, Meta(tz=True)]
 RowNumber = Annotated[int, Meta(ge=1, le=2**63 - 1)]
 # PostgreSQL has no NUL in its texts.
 Text = Annotated[str, Meta(max_length=2048, pattern=r"^[^\x00]*$")]
 SearchText = Annotated[str, Meta(max_length=200, pattern=r"^[^\x00]*$")]
+Reason = Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00]*$")]
 PageNumber = Annotated[int, Meta(ge=1, le=1_000_000, description="Which page, from 1.")]
 PerPage = Annotated[int, Meta(ge=1, le=500, description="How many on a page.")]
 Limit = Annotated[int, Meta(ge=1, le=500, description="At most so many.")]
@@ -39,6 +42,11 @@ class ForbiddenError(ClientManagerError):
 
 class Nothing(Struct, frozen=True):
     """A request without parameters."""
+
+
+class Changed(Struct, frozen=True, rename="camel"):
+    changed: bool
+    """False: it was so already."""
 
 
 class Page(Struct, Generic[Item], frozen=True, rename="camel"):

@@ -55,6 +55,8 @@ class GroupLag(Struct, frozen=True, rename="camel"):
     retries: int
     dead_letters: int
     is_late: bool
+    paused_by: str | None
+    """Who has paused it; null: it is not paused."""
 
 
 class ErrorTopic(Struct, frozen=True, rename="camel"):
@@ -190,7 +192,8 @@ def _group(lag: SubscriptionLag, late_after_s: float) -> GroupLag:
         oldest_unread_s=seconds,
         retries=lag.waiting,
         dead_letters=lag.dead,
-        is_late=seconds > late_after_s,
+        is_late=seconds > late_after_s and lag.pause is None,
+        paused_by=None if lag.pause is None else lag.pause.paused_by,
     )
 
 
@@ -207,6 +210,11 @@ def _problems(
         Problem(f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind", f"/#lag-{group.subscription}")
         for group in groups
         if group.is_late
+    ]
+    problems += [
+        Problem(f"{group.subscription} is paused by {group.paused_by}", "/messages")
+        for group in groups
+        if group.paused_by
     ]
     problems += [
         Problem(f"{daemon.name}: {daemon.state}", f"/processes/{daemon.name}")

@@ -9,9 +9,11 @@ from psycopg.errors import UndefinedTable
 
 from clientmgr.audit.log import chain_length
 from clientmgr.base.customer_ids import CustomerId
+from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
 from clientmgr.devices.lookup import DeviceLookup
 from clientmgr.operations.dagster_addresses import tenant_in_dagster
+from clientmgr.operations.tenant_requests import request_activation, request_deletion
 from clientmgr.orphans.exclusions import is_excluded
 from clientmgr.orphans.left_out import legacy_customers
 from clientmgr.orphans.policy import OrphanPolicy
@@ -36,8 +38,8 @@ from clientmgr.tenants.names import LONGEST, rename_tenant
 from clientmgr.tenants.registry import TenantStatus, find_tenant
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
-from clientmgr_dashboard.operations.flippers import Changed
 from clientmgr_dashboard.operations.interface import (
+    Changed,
     CustomerNumber,
     Limit,
     Newest,
@@ -75,6 +77,21 @@ class TenantRequest(Struct, frozen=True, rename="camel"):
 class RenameRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     customer_id: CustomerNumber
     name: Annotated[str, Meta(max_length=LONGEST, pattern=r"^[^\x00-\x1f]*$", description="Empty: none any more.")] = ""
+
+
+class ActivateRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    customer_id: CustomerNumber
+
+
+class DeleteRequest(Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    customer_id: CustomerNumber
+    confirm: Annotated[int, Meta(ge=1, description="The customer's id once more.")]
+
+
+class Requested(Struct, frozen=True, rename="camel"):
+    """A message asks for it: Dagster acts on it within seconds."""
+
+    customer_id: int
 
 
 class HistoryRequest(Struct, frozen=True, rename="camel"):
@@ -147,6 +164,23 @@ async def name_tenant(context: Context, visitor: Visitor, request: RenameRequest
     return Changed(await context.write(change))
 
 
+async def activate_tenant(context: Context, visitor: Visitor, request: ActivateRequest) -> Requested:
+    """Ask for a customer's schema."""
+    customer_id = CustomerId(request.customer_id)
+    await request_activation(context.database, context.settings, customer_id, actor=visitor.actor)
+    return Requested(request.customer_id)
+
+
+async def delete_tenant(context: Context, visitor: Visitor, request: DeleteRequest) -> Requested:
+    """Ask for the deletion of a customer's account with all that is its own."""
+    if request.confirm != request.customer_id:
+        raise InvalidInputError("confirm", f"the customer's id, {request.customer_id}", request.confirm)
+    await context.read(_require, request.customer_id)
+    customer_id = CustomerId(request.customer_id)
+    await request_deletion(context.database, context.settings, customer_id, actor=visitor.actor)
+    return Requested(request.customer_id)
+
+
 def _detail(connection: Connection[Any], settings: Settings, customer_id: CustomerId) -> TenantDetail:
     row = find_row(connection, customer_id, tolerance=settings.sync_tolerance)
     if row is None:
@@ -182,5 +216,7 @@ OPERATIONS = (
     api_get("/tenants", "The tenants.", list_tenants),
     api_get("/tenants/{customerId}", "All that is known of a tenant.", show_tenant),
     api_post("/tenants/rename", "Say what people call a tenant.", name_tenant),
+    api_post("/tenants/activate", "Ask for a customer's activation.", activate_tenant),
+    api_post("/tenants/delete", "Ask for the deletion of a customer's account.", delete_tenant),
     api_get("/tenants/{customerId}/history", "A tenant's numbers over time.", tenant_history),
 )

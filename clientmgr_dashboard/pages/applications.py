@@ -82,13 +82,15 @@ def _answer(changed: bool) -> Response:
     return see_other(f"/applications?done={'changed' if changed else 'unchanged'}")
 
 
+_TABLE = get("/applications", applications)
+
 PAGE = DashboardPage(
     order=45,
     navigation=Navigation("Applications", "/applications"),
     routes=(
-        get("/applications", applications),
-        post("/applications/configure", configure),
-        post("/applications/remove", forget),
+        _TABLE,
+        post("/applications/configure", configure, form_on=_TABLE),
+        post("/applications/remove", forget, form_on=_TABLE),
     ),
     operations=OPERATIONS,
 )

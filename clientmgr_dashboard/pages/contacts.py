@@ -88,14 +88,16 @@ def _file(text: str, name: str) -> Response:
     return Response(text.encode(), media_type="application/json", headers=headers)
 
 
+_CONTACT = get("/contacts", contact)
+
 PAGE = DashboardPage(
     order=35,
     navigation=Navigation("Contacts", "/contacts"),
     routes=(
-        get("/contacts", contact),
-        post("/contacts/erase", erase),
-        post("/contacts/export", export),
-        post("/contacts/prove", prove),
+        _CONTACT,
+        post("/contacts/erase", erase, form_on=_CONTACT),
+        post("/contacts/export", export, form_on=_CONTACT),
+        post("/contacts/prove", prove, form_on=_CONTACT),
         post("/contacts/proof-file", proof_file),
     ),
     operations=contacts.OPERATIONS,

@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from clientmgr.base.errors import ClientManagerError
+from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.sending.samples import Channel
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
@@ -28,7 +28,7 @@ from clientmgr_dashboard.operations.devices import (
     reveal_device,
     show_device,
 )
-from clientmgr_dashboard.operations.interface import CustomerNumber, Page, Text
+from clientmgr_dashboard.operations.interface import ContactNumber, CustomerNumber, Page, Text
 from clientmgr_dashboard.operations.mapping import MappingRequest, explain_mapping
 from clientmgr_dashboard.web.forms import from_form, from_query
 from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see_other
@@ -71,9 +71,11 @@ async def asked(site: Site, request: Request, visitor: Visitor) -> Response:
     form = await from_form(request, LookUp)
     if form.by == "contact":
         # Checked before it gets into an address: what is not a number may be a token in the wrong field.
-        fields = {"customerId": form.customer_id, "contactId": form.wanted}
-        contact = msgspec.convert(fields, ContactRequest, strict=False)
-        return see_other("/devices" + query({"customerId": contact.customer_id, "contactId": contact.contact_id}))
+        try:
+            contact_id = msgspec.convert(form.wanted, ContactNumber, strict=False)
+        except msgspec.ValidationError:
+            raise InvalidInputError("wanted", "a contact's id, which is a number", "something else") from None
+        return see_other("/devices" + query({"customerId": form.customer_id, "contactId": contact_id}))
     if form.by == "client":
         return see_other("/devices" + query({"customerId": form.customer_id, "clientId": form.wanted}))
     page = await find_by_token(site.context(), visitor, TokenRequest(form.customer_id, form.wanted))
@@ -122,12 +124,14 @@ async def _shown(site: Site, request: Request, visitor: Visitor, detail: DeviceD
     )
 
 
+_LOOK_UP = get("/devices", look_up)
+
 PAGE = DashboardPage(
     order=30,
     navigation=Navigation("Devices", "/devices"),
     routes=(
-        get("/devices", look_up),
-        post("/devices", asked, needs=Role.VIEWER),
+        _LOOK_UP,
+        post("/devices", asked, form_on=_LOOK_UP, needs=Role.VIEWER),
         get("/devices/one", one),
         post("/devices/reveal", reveal),
     ),

@@ -10,7 +10,8 @@ from starlette.responses import Response
 from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.access.users import Role
-from clientmgr_dashboard.operations import failures
+from clientmgr_dashboard.operations import failures as operations
+from clientmgr_dashboard.operations.failure_types import FailureGroups, FailurePage
 from clientmgr_dashboard.operations.failures import (
     ChosenFailures,
     EditRequest,
@@ -33,6 +34,8 @@ from clientmgr_dashboard.web.page import DashboardPage
 from clientmgr_dashboard.web.rendering import Navigation, query
 
 ACTIONS = ("replay", "drop", "replay-all", "drop-all")
+SHARED_FOR_S = 1.5
+"""However many people watch a list, the database is asked once in this time."""
 OLD_NAMES = {"handled": "any"}
 """Of states, in links to the pages that were here before."""
 
@@ -51,16 +54,23 @@ async def overview(site: Site, request: Request, visitor: Visitor) -> Response:
 
 async def live(site: Site, request: Request, visitor: Visitor) -> Response:
     """The part of the page that stays current."""
-    return await _list(site, request, visitor, "failures_live.html")
+    return await _list(site, request, visitor, "failures_live.html", is_live=True)
 
 
-async def _list(site: Site, request: Request, visitor: Visitor, template: str) -> Response:
-    wanted = from_query(request, FailureListRequest)
+async def _list(site: Site, request: Request, visitor: Visitor, template: str, *, is_live: bool = False) -> Response:
+    context, wanted = site.context(), from_query(request, FailureListRequest)
+
+    async def look() -> tuple[FailurePage, FailureGroups]:
+        return await list_failures(context, visitor, wanted), await group_failures(context, visitor, wanted)
+
+    # By role: viewers may not search in texts.
+    shared = f"failures for a {visitor.role}: {wanted}"
+    failures, groups = await context.shared.answer(shared, SHARED_FOR_S if is_live else 0.0, look)
     return site.renderer.page(
         request,
         template,
-        failures=await list_failures(site.context(), visitor, wanted),
-        groups=await group_failures(site.context(), visitor, wanted),
+        failures=failures,
+        groups=groups,
         wanted=wanted,
         parameters={name: item for name, item in as_parameters(wanted).items() if item is not None},
         done=from_query(request, Done),
@@ -177,13 +187,15 @@ async def old_letter(_site: Site, request: Request, _visitor: Visitor) -> Respon
     return see_other(f"/failures/d{request.path_params['id']}")
 
 
+_LIST = get("/failures", overview)
+
 PAGE = DashboardPage(
     order=35,
     navigation=Navigation("Failures", "/failures"),
     routes=(
-        get("/failures", overview),
+        _LIST,
         get("/failures/live", live),
-        post("/failures/confirm", confirm),
+        post("/failures/confirm", confirm, form_on=_LIST),
         post("/failures/replay", replay),
         post("/failures/drop", drop),
         get("/failures/{ref}", one),
@@ -195,5 +207,5 @@ PAGE = DashboardPage(
         get("/messages/dead-letters/{id:int}", old_letter),
         get("/messages/errors", old_list),
     ),
-    operations=failures.OPERATIONS,
+    operations=operations.OPERATIONS,
 )

@@ -1,5 +1,6 @@
 """Flippers and exclusions: what is set, and forms to change it."""
 
+from dataclasses import dataclass
 from typing import Literal
 
 from msgspec import Struct
@@ -12,6 +13,7 @@ from clientmgr_dashboard.operations.flippers import (
     OPERATIONS,
     ExcludeRequest,
     ExclusionsRequest,
+    FlipForAllRequest,
     FlippersRequest,
     FlipRequest,
     IncludeRequest,
@@ -20,6 +22,7 @@ from clientmgr_dashboard.operations.flippers import (
     include_customer,
     list_excluded,
     list_flippers,
+    preview_flip,
 )
 from clientmgr_dashboard.operations.interface import CustomerNumber, PageNumber
 from clientmgr_dashboard.web.forms import from_form, from_query
@@ -27,13 +30,27 @@ from clientmgr_dashboard.web.handling import Site, as_parameters, get, post, see
 from clientmgr_dashboard.web.page import DashboardPage
 from clientmgr_dashboard.web.rendering import Navigation
 
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A flipper in words."""
+
+    title: str
+    on: str
+    off: str
+
+
 MEANING = {
-    Flipper.USE_POSTGRES_DEVICE_MAPPER: (
-        "The device mapper reads devices from PostgreSQL first. Off: from DynamoDB alone."
+    Flipper.USE_POSTGRES_DEVICE_MAPPER: Meaning(
+        "Read devices from PostgreSQL",
+        "The device mapper reads devices from PostgreSQL first.",
+        "The device mapper reads devices from DynamoDB alone.",
     ),
-    Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER: (
-        "The device mapper does not ask DynamoDB for contacts that have no device in PostgreSQL. "
-        "With both on, a tenant has left DynamoDB, and its orphans are deleted."
+    Flipper.CLIENT_FETCHER_FALLBACK_DISABLED_PER_CUSTOMER: Meaning(
+        "Do not fall back to DynamoDB",
+        "Contacts without a device in PostgreSQL get no message. With the other flipper on too, a tenant has left "
+        "DynamoDB, and its orphans are deleted.",
+        "For contacts without a device in PostgreSQL the device mapper asks DynamoDB.",
     ),
 }
 PER_PAGE = 50
@@ -46,6 +63,8 @@ class FlipForm(Struct, frozen=True, rename="camel"):
     name: Flipper
     state: Literal["on", "off", "unset"]
     customer_id: CustomerNumber | None = None
+    agreed: bool = False
+    """Somebody has seen what a change for all tenants does. One tenant's is done without asking."""
 
 
 class Shown(Struct, frozen=True, rename="camel"):
@@ -74,6 +93,7 @@ async def flippers(site: Site, request: Request, visitor: Visitor) -> Response:
         for_all=for_all.items,
         own=own,
         meaning={str(flipper): text for flipper, text in MEANING.items()},
+        for_each={one.name: one for one in for_all.items},
         exclusions=exclusions,
         shown=shown,
         parameters=as_parameters(shown),
@@ -83,7 +103,12 @@ async def flippers(site: Site, request: Request, visitor: Visitor) -> Response:
 
 async def flip(site: Site, request: Request, visitor: Visitor) -> Response:
     form = await from_form(request, FlipForm)
-    wanted = FlipRequest(form.name, form.customer_id, STATES[form.state])
+    enabled = STATES[form.state]
+    if form.customer_id is None and not form.agreed:
+        preview = await preview_flip(site.context(), visitor, FlipForAllRequest(form.name, enabled))
+        meaning = MEANING[form.name]
+        return site.renderer.page(request, "confirm_flip.html", form=form, preview=preview, meaning=meaning)
+    wanted = FlipRequest(form.name, form.customer_id, enabled)
     return _answer((await change_flipper(site.context(), visitor, wanted)).changed)
 
 
@@ -99,15 +124,17 @@ def _answer(changed: bool) -> Response:
     return see_other(f"/switches?done={'changed' if changed else 'unchanged'}")
 
 
+_PAGE = get("/switches", flippers)
+
 # The addresses are older than the word: bookmarks and scripts know the page as /switches.
 PAGE = DashboardPage(
     order=50,
     navigation=Navigation("Flippers", "/switches"),
     routes=(
-        get("/switches", flippers),
-        post("/switches/flippers", flip),
-        post("/switches/exclusions", exclude),
-        post("/switches/exclusions/remove", include),
+        _PAGE,
+        post("/switches/flippers", flip, form_on=_PAGE),
+        post("/switches/exclusions", exclude, form_on=_PAGE),
+        post("/switches/exclusions/remove", include, form_on=_PAGE),
     ),
     operations=OPERATIONS,
 )

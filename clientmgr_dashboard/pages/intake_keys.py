@@ -92,14 +92,16 @@ async def _page(
     )
 
 
+_TABLE = get("/intake-keys", keys)
+
 PAGE = DashboardPage(
     order=55,
     navigation=Navigation("Intake keys", "/intake-keys"),
     routes=(
-        get("/intake-keys", keys),
-        post("/intake-keys", create),
-        post("/intake-keys/rotate", rotate),
-        post("/intake-keys/revoke", revoke),
+        _TABLE,
+        post("/intake-keys", create, form_on=_TABLE),
+        post("/intake-keys/rotate", rotate, form_on=_TABLE),
+        post("/intake-keys/revoke", revoke, form_on=_TABLE),
     ),
     operations=OPERATIONS,
 )

@@ -102,10 +102,12 @@ async def move(site: Site, request: Request, visitor: Visitor) -> Response:
     return see_other(f"/migration?moved={moved.customer_id}")
 
 
+_TABLE = get("/migration", migration)
+
 PAGE = DashboardPage(
     order=45,
     navigation=Navigation("Migration", "/migration"),
-    routes=(get("/migration", migration), post("/migration", move)),
+    routes=(_TABLE, post("/migration", move, form_on=_TABLE)),
     operations=(
         api_get("/migrations", "How far customers are on their way from DynamoDB to PostgreSQL.", list_migrations),
         api_post("/migrations", "Start a customer's migration, or move it to another stage.", move_migration),

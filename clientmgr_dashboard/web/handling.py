@@ -1,5 +1,6 @@
 """What handlers of pages have in common: the context, the renderer, whose request it is, and who may make it."""
 
+import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -8,11 +9,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from clientmgr.base.errors import ClientManagerError
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import ForbiddenError
 from clientmgr_dashboard.problems import problem_of
+from clientmgr_dashboard.web.refusals import refusal_of
 from clientmgr_dashboard.web.rendering import Renderer
 
 
@@ -25,6 +28,7 @@ class Site:
     renderer: Renderer
 
 
+_PARAMETER = re.compile(r"\{(\w+)(?::\w+)?\}")
 Handler = Callable[[Site, Request, Visitor], Awaitable[Response]]
 Answer = Callable[[Request], Awaitable[Response]]
 
@@ -37,27 +41,56 @@ class PageRoute:
     path: str
     handler: Handler
     needs: Role
+    form_on: "PageRoute | None" = None
+    """The page with the form, which is shown again where the form is refused."""
 
     def __call__(self, site: Site) -> Route:
-        return Route(self.path, _guarded(site, self.handler, self.needs), methods=[self.method])
+        return Route(self.path, _guarded(site, self), methods=[self.method])
 
 
 def get(path: str, handler: Handler, *, needs: Role = Role.VIEWER) -> PageRoute:
     return PageRoute("GET", path, handler, needs)
 
 
-def post(path: str, handler: Handler, *, needs: Role = Role.OPERATOR) -> PageRoute:
-    return PageRoute("POST", path, handler, needs)
+def post(path: str, handler: Handler, *, form_on: PageRoute | None = None, needs: Role = Role.OPERATOR) -> PageRoute:
+    return PageRoute("POST", path, handler, needs, form_on)
 
 
-def _guarded(site: Site, handler: Handler, needs: Role) -> Answer:
+def _guarded(site: Site, route: PageRoute) -> Answer:
     async def answer(request: Request) -> Response:
         visitor: Visitor = request.state.visitor
-        if not visitor.role.includes(needs):
-            raise ForbiddenError(f"This needs the role {needs}; yours is {visitor.role}.")
-        return await handler(site, request, visitor)
+        if not visitor.role.includes(route.needs):
+            raise ForbiddenError(f"This needs the role {route.needs}; yours is {visitor.role}.")
+        try:
+            return await route.handler(site, request, visitor)
+        except Exception as error:
+            again = await _form_again(site, request, visitor, route, error)
+            if again is None:
+                raise
+            return again
 
     return with_problem_page(site, answer)
+
+
+async def _form_again(
+    site: Site, request: Request, visitor: Visitor, route: PageRoute, error: Exception
+) -> Response | None:
+    """The page of the form that was refused, which says so; None where there is no such page."""
+    page = route.form_on or (route if route.method == "GET" else None)
+    refusal = None if page is None else await refusal_of(error, request)
+    if page is None or refusal is None:
+        return None
+    request.state.refusal = refusal
+    path = _PARAMETER.sub(lambda named: str(request.path_params[named[1]]), page.path)
+    for query in refusal.queries():
+        scope = {**request.scope, "method": "GET", "path": path, "query_string": query}
+        try:
+            answer = await page.handler(site, Request(scope, request.receive), visitor)
+        except (ClientManagerError, msgspec.ValidationError):
+            continue
+        answer.status_code = problem_of(error, request).status
+        return answer
+    return None
 
 
 def with_problem_page(site: Site, answer: Answer) -> Answer:

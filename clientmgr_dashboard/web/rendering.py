@@ -16,6 +16,7 @@ from clientmgr_dashboard import charts
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.problems import Problem
+from clientmgr_dashboard.web.refusals import Refusal
 from clientmgr_dashboard.wording import plural
 
 UNKNOWN: Final = "–"
@@ -63,17 +64,20 @@ class Renderer:
     def page(self, request: Request, template: str, *, status: int = 200, **content: Any) -> Response:
         visitor: Visitor | None = getattr(request.state, "visitor", None)
         session = None if visitor is None else visitor.session
+        refused: Refusal | None = getattr(request.state, "refusal", None)
         body = self._templates.get_template(template).render(
             path=request.url.path,
             visitor=visitor,
             is_operator=visitor is not None and visitor.role is Role.OPERATOR,
             sign_in_needed=self._authenticator.sign_in_needed,
             csrf_token="" if session is None else self._authenticator.sessions.csrf_token(session),
+            refused=refused,
             **content,
         )
-        return HTMLResponse(body, status)
+        return HTMLResponse(body if refused is None else refused.written_into(body), status)
 
     def problem(self, request: Request, found: Problem) -> Response:
+        request.state.refusal = None
         return self.page(request, "problem.html", status=found.status, problem=found)
 
 

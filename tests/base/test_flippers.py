@@ -51,7 +51,7 @@ def test_a_customers_own_setting_beats_the_global_one(
 
 
 def test_what_is_set_is_listed_and_what_is_unset_is_not(cli: Cli) -> None:
-    assert "is now on for all customers" in cli.ok("flippers", "set", POSTGRES, "on").out
+    assert "is now on for all customers" in cli.ok("flippers", "set", POSTGRES, "on", "--yes").out
     assert "is now off for customer 7" in cli.ok("flippers", "set", POSTGRES, "off", "--customer", "7").out
     listed = cli.ok("flippers", "list", "--json").json
     assert [(row["name"], row["customer_id"], row["enabled"]) for row in listed] == [
@@ -60,14 +60,14 @@ def test_what_is_set_is_listed_and_what_is_unset_is_not(cli: Cli) -> None:
     ]
     assert "is no longer set for customer 7" in cli.ok("flippers", "unset", POSTGRES, "--customer", "7").out
     assert [row["customer_id"] for row in cli.ok("flippers", "list", "--json").json] == [None]
-    cli.ok("flippers", "unset", POSTGRES)
+    cli.ok("flippers", "unset", POSTGRES, "--yes")
     assert "all flippers are off" in cli.ok("flippers", "list").out
 
 
 def test_a_customers_list_shows_its_own_and_the_global_ones(cli: Cli) -> None:
     for customer in ("7", "8"):
         cli.ok("flippers", "set", POSTGRES, "on", "--customer", customer)
-    cli.ok("flippers", "set", POSTGRES, "off")
+    cli.ok("flippers", "set", POSTGRES, "off", "--yes")
     listed = cli.ok("flippers", "list", "--customer", "8", "--json").json
     assert [row["customer_id"] for row in listed] == [None, 8]
 
@@ -77,7 +77,7 @@ def test_each_change_is_audited_and_nothing_else_is(cli: Cli) -> None:
     assert "was on already" in cli.ok("flippers", "set", POSTGRES, "on", "--customer", "7").out
     cli.ok("flippers", "unset", POSTGRES, "--customer", "7")
     assert "was not set" in cli.ok("flippers", "unset", POSTGRES, "--customer", "7").out
-    cli.ok("flippers", "set", POSTGRES, "off")
+    cli.ok("flippers", "set", POSTGRES, "off", "--yes")
 
     def recorded(chain: str) -> list[tuple[str, str]]:
         rows = cli.ok("audit", "list", "--customer", chain, "--json").json
@@ -112,6 +112,6 @@ async def test_a_daemon_follows_once_its_copy_is_old_enough_and_asks_no_sooner(c
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         for cache in (patient, impatient):
             assert not (await cache.current(connection)).is_on(POSTGRES, CUSTOMER)
-        cli.ok("flippers", "set", POSTGRES, "on")
+        cli.ok("flippers", "set", POSTGRES, "on", "--yes")
         assert (await impatient.current(connection)).is_on(POSTGRES, CUSTOMER)
         assert not (await patient.current(connection)).is_on(POSTGRES, CUSTOMER)

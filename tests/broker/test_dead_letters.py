@@ -139,7 +139,7 @@ async def test_a_replayed_message_comes_again_unchanged_to_the_group_that_failed
 
 async def test_a_replay_can_be_repeated_without_effect(broker: PostgresBroker, connection: Connection[Any]) -> None:
     await bury(broker, messages(range(3)))
-    ids = [letter.number for letter in found(connection)]
+    ids = [Ref.parse(letter.ref).number for letter in found(connection)]
     assert replay(connection) == [(3, 0)]
     assert replay(connection) == []
     assert replay(connection, Selection(ids=ids, state=State.ANY)) == [(0, 3)]

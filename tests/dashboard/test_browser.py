@@ -29,6 +29,8 @@ PHOTOGRAPHED = {
     "search": "/search",
     "devices": f"/devices?customerId={BUSY}&contactId={CONTACT}",
     "topics": "/messages",
+    "topic": f"/messages/topic?topic={topics.WRITER}",
+    "pause": f"/messages/pause?subscription={topics.WRITER}",
     "failures": "/failures?state=any",
     "failure": "/failures/d1",
     "failure-edit": "/failures/d1/edit",
@@ -75,6 +77,11 @@ def visit(browser: Browser, url: str, **options: bool | int) -> None:
     browser.open("about:blank")
     browser.open(url, **options)  # type: ignore[arg-type]
     eventually(lambda: browser.evaluate(LOADED), f"{url} is loaded")
+
+
+def keep_photograph(browser: Browser, name: str) -> None:
+    if folder := os.environ.get("DASHBOARD_SCREENSHOTS"):
+        browser.screenshot(Path(folder) / f"{name}.png", whole_page=True)
 
 
 def test_nothing_that_is_stored_runs_and_the_policy_refuses_nothing_of_ours(browser: Browser, address: str) -> None:
@@ -183,6 +190,36 @@ def test_the_charts_of_the_day_can_be_read_as_a_table_that_stays_open(
     browser.wait_for("Events a minute")
     browser.evaluate("patch(document.querySelector('details'), folded)")
     assert "Events a minute" in browser.text(), "an update folds nothing up"
+
+
+def test_a_flipper_for_all_is_turned_by_keyboard_after_it_said_what_it_changes(
+    browser: Browser, address: str, house: House
+) -> None:
+    visit(browser, f"{address}/switches")
+    browser.evaluate("document.querySelector('.switch button').focus()")
+    browser.press("Enter")
+    browser.wait_for("for all tenants?", "It changes ", "Yes, turn off")
+    assert house.audited("flipper.set")[-1][0] != 0, "nothing is done yet"
+    keep_photograph(browser, "confirm-flip")
+    browser.evaluate("document.querySelector('main form button').focus()")
+    browser.press("Enter")
+    browser.wait_for("Changed. Daemons follow within seconds.")
+    assert house.audited("flipper.set")[-1][:3] == (0, "dashboard:local", "off")
+
+
+def test_a_contact_that_is_no_number_is_refused_in_the_form_with_the_field_in_focus(
+    browser: Browser, address: str
+) -> None:
+    visit(browser, f"{address}/devices")
+    browser.fill("main input[name=customerId]", str(BUSY))
+    browser.fill("main input[name=wanted]", "abc")
+    browser.click("Find")
+    browser.wait_for("Expected a contact's id, which is a number")
+    focused = "[document.activeElement.name, document.activeElement.value, document.activeElement.ariaInvalid]"
+    assert browser.evaluate(focused) == ["wanted", "abc", "true"]
+    assert browser.evaluate("document.querySelector('main input[name=customerId]').value") == str(BUSY)
+    assert browser.evaluate(OVERFLOW) == 0
+    keep_photograph(browser, "refused")
 
 
 def test_the_overview_stays_current_without_reloading(browser: Browser, address: str, house: House) -> None:

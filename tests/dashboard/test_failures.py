@@ -178,6 +178,22 @@ def test_an_edited_letter_goes_to_its_own_subscription_and_dies_as_a_new_one(hou
     house.publish_and_write()
 
 
+def test_of_two_messages_with_the_same_contents_each_has_an_outcome_of_its_own(house: House, visit: Visit) -> None:
+    first, second = (letter_of(house, "twins", eventId="e-twins") for _ in range(2))
+    payload = event("updated", customer=BUSY, client="twins", platform="ios")
+    for letter in (first, second):
+        house.query("UPDATE clientmgr.dead_letter_queue SET payload = %s WHERE id = %s",
+                    json.dumps(payload).encode(), int(letter[1:]))  # fmt: skip
+        visit.submit(f"{FAILURES}/replay", {"ids": [letter]})
+    house.query(
+        "SELECT clientmgr.bury_messages(r.subscription, r.topic_id, ARRAY[r.c_offset], '{1}', '{AgainError}', '{no}')"
+        " FROM clientmgr.failure_replays AS r WHERE r.ref = %s",
+        first,
+    )
+    house.publish_and_write()
+    assert [outcomes(visit, letter)[0][0] for letter in (first, second)] == ["died again", "done"]
+
+
 @pytest.mark.parametrize(("target", "status"), [(topics.CONTACT_DELETION, 303), (topics.WRITER, 303)])
 def test_a_message_of_an_error_topic_goes_nowhere_but_where_it_came_from(
     house: House, visit: Visit, target: str, status: int

@@ -20,6 +20,7 @@ PAGES = [
     f"/tenants/{QUIET}",
     "/audit",
     "/audit?verify=1",
+    f"/audit?actor={ODD}&action=tenant&customerId={BUSY}&since=2026-01-01T00:00&until=2999-01-01T00:00",
     "/devices",
     f"/devices?customerId={BUSY}&contactId={CONTACT}",
     f"/devices?customerId={BUSY}&clientId={ODD}",
@@ -29,6 +30,9 @@ PAGES = [
     "/contacts",
     f"/contacts?customerId={BUSY}&contactId={CONTACT}",
     "/messages",
+    "/messages/topic?topic=client-manager.writer",
+    f"/messages/topic?topic=client-manager.writer&tenant={ODD}&until=2026-01-01T00:00",
+    "/messages/pause?subscription=client-manager.writer",
     "/failures",
     "/failures/live?state=any",
     f"/failures?state=any&contains={ODD}",
@@ -91,6 +95,7 @@ def test_only_the_live_page_may_show_a_frame_and_only_the_broadcasts(visit: Visi
     answer = visit.get("/live")
     assert answer.headers["content-security-policy"].endswith(f"frame-src {origin}")
     assert f'src="{origin}/live#token=' in answer.text
+    assert f"does not answer at {origin}" in answer.text, "nobody is there, and the page says so"
     assert "frame-src" not in visit.get("/").headers["content-security-policy"]
 
 
@@ -120,4 +125,4 @@ def test_a_page_that_is_not_there_says_so(visit: Visit) -> None:
     assert visit.get("/messages/dead-letters?state=any").headers["location"] == "/failures?state=any"
     assert visit.get("/messages/dead-letters/7").headers["location"] == "/failures/d7"
     assert visit.get("/messages/errors?topic=a&state=handled").headers["location"] == "/failures?topic=a&state=any"
-    assert "Expected `int`" in visit.see("/tenants?page=x", status=400)
+    assert "It must be a whole number" in visit.see("/tenants?page=x", status=400)

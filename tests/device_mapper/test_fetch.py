@@ -98,7 +98,7 @@ async def test_every_combination_of_flippers_and_setting_reads_the_stores_that_i
     cli = Cli.on(rig.database, tmp_path)
     for number, choice in enumerate(COMBINATIONS):
         cli.ok("flippers", "set", USE_POSTGRES, "on" if choice["use_postgres"] else "off", "--customer", "7")
-        cli.ok("flippers", "set", NO_FALLBACK, "on" if choice["no_fallback"] else "off")
+        cli.ok("flippers", "set", NO_FALLBACK, "on" if choice["no_fallback"] else "off", "--yes")
         await rig.publish(sending(f"m-{number}"), topic=TX.input)
         settings = {
             "client_fetcher_fallback_enabled": choice["fallback_enabled"],
@@ -119,7 +119,7 @@ async def test_a_flipper_takes_effect_in_a_running_daemon(rig: Rig, dynamodb: Dy
     try:
         await rig.publish(sending("before"), topic=TX.input)
         await until(lambda: outcome(rig, "before")[0] == FOUND[Strategy.DYNAMODB], "DynamoDB is read")
-        await asyncio.to_thread(cli.ok, "flippers", "set", USE_POSTGRES, "on")
+        await asyncio.to_thread(cli.ok, "flippers", "set", USE_POSTGRES, "on", "--yes")
         for number in itertools.count():
             await rig.publish(sending(f"after-{number}"), topic=TX.input)
             await until(lambda n=number: outcome(rig, f"after-{n}")[0], "it is mapped")  # type: ignore[misc]

@@ -114,9 +114,11 @@ async def send_claim(
         cursor = connection.cursor(row_factory=tuple_row)
         partitions = ",".join(map(str, in_hand))
         only = "NULL" if only_partition is None else str(only_partition)
+        group = quoted(subscription.group_id)
         await cursor.execute(
-            f"BEGIN; SELECT * FROM clientmgr.claim_batch({quoted(subscription.group_id)}, {subscription.topic_id},"
-            f" {only}, {after_partition}, {batch_size}, '{{{partitions}}}', {held_first})".encode()
+            f"BEGIN; SELECT * FROM clientmgr.claim_batch({group}, {subscription.topic_id},"
+            f" {only}, {after_partition}, {batch_size}, '{{{partitions}}}', {held_first})"
+            f" WHERE NOT EXISTS (SELECT FROM clientmgr.paused_subscriptions WHERE group_id = {group})".encode()
         )
         cursor.nextset()
         return cursor

@@ -14,11 +14,14 @@ from psycopg import Connection
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.broker.postgres.wakeups import CHANNEL
 from clientmgr.broker.settling import as_text, passes_erased
+
+PAUSES = named_queries("broker/queries/pauses.sql")
 
 
 class CursorReader:
@@ -40,11 +43,13 @@ class CursorReader:
         self._open.close()
 
     def read(self, cursor: str | None, limit: int) -> list[LoggedMessage]:
-        """Up to `limit` messages after `cursor`, an offset; None: from the oldest that is kept."""
+        """Up to `limit` messages after `cursor`, an offset; None: from the oldest that is kept. None while paused."""
         after = _offset(cursor)
         topic_id = self._topic_id()
         while True:
             self._open.execute(QUERIES["pass_cursor"], {"group_id": self._topic, "topic_id": topic_id, "cursor": after})
+            if self._open.execute(PAUSES["is_paused"], {"group_id": self._topic}).fetchone() is not None:
+                return []
             found = read_from(self._open, self._topic, after, limit, group_id=self._topic)
             messages = [one for one in found if not passes_erased(one.attributes, one.data)]
             if messages or not found:

@@ -12,6 +12,7 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.message_metrics import forget_lag, set_lag
 
 QUERIES = named_queries("broker/queries/lag.sql")
+PAUSES = named_queries("broker/queries/pauses.sql")
 
 COUNT_AT_MOST = 1_000_000
 """Per partition: counting stops here, and the figure then means "at least so many"."""
@@ -33,6 +34,16 @@ class PartitionLag:
 
 
 @dataclass(frozen=True, slots=True)
+class Pause:
+    """Somebody has paused a subscription."""
+
+    group_id: str
+    reason: str
+    paused_by: str
+    paused_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class SubscriptionLag:
     """Where a group stands as a whole."""
 
@@ -45,6 +56,7 @@ class SubscriptionLag:
     dead: int
     """Dead letters that were not replayed."""
     partitions: Sequence[PartitionLag]
+    pause: Pause | None = None
 
     def seconds(self, now: datetime | None = None) -> float:
         """Age of the oldest message not yet read."""
@@ -68,14 +80,19 @@ async def subscription_lag(
     async with connection.cursor(row_factory=tuple_row) as counts:
         await counts.execute(QUERIES["set_aside"], chosen)
         set_aside = {(row[0], row[1]): (int(row[2]), int(row[3])) for row in await counts.fetchall()}
+    async with connection.cursor(row_factory=class_row(Pause)) as paused:
+        await paused.execute(PAUSES["all"], {"subscription": subscription})
+        pauses = {one.group_id: one for one in await paused.fetchall()}
     by_group: dict[tuple[str, str], list[PartitionLag]] = {key: [] for key in set_aside}
     for partition in partitions:
         by_group.setdefault((partition.topic, partition.group_id), []).append(partition)
-    return [_total(*key, by_group[key], *set_aside.get(key, (0, 0))) for key in sorted(by_group)]
+    return [
+        _total(*key, by_group[key], *set_aside.get(key, (0, 0)), pause=pauses.get(key[1])) for key in sorted(by_group)
+    ]
 
 
 def _total(
-    topic: str, subscription: str, partitions: Sequence[PartitionLag], waiting: int, dead: int
+    topic: str, subscription: str, partitions: Sequence[PartitionLag], waiting: int, dead: int, *, pause: Pause | None
 ) -> SubscriptionLag:
     return SubscriptionLag(
         topic,
@@ -85,6 +102,7 @@ def _total(
         waiting,
         dead,
         partitions,
+        pause,
     )
 
 

@@ -40,7 +40,7 @@ class UnknownTopicError(PermanentError):
     """No such topic exists."""
 
     def __init__(self, topic: str) -> None:
-        super().__init__(f"topic {topic} does not exist: make it with ensure_topic, or check its name")
+        super().__init__(f"topic {topic} does not exist: `clientmgr topics` lists those that do")
         self.topic = topic
 
 

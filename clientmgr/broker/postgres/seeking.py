@@ -129,7 +129,7 @@ async def _target(
         if first > 1 and (oldest_at is None or to_time < oldest_at) and to_time < await _now(connection):
             kept = f"from offset {oldest}, published {oldest_at:%Y-%m-%d %H:%M:%S%z}, on" if oldest else "no message"
             raise InvalidInputError("to_time", f"a time that topic {subscription.topic} still keeps ({kept})", to_time)
-        to_offset = await _first_at(connection, topic_id, to_time, first, end)
+        to_offset = await first_at(connection, topic_id, to_time, first, end)
     if to_offset is None or not first <= to_offset <= end:
         raise InvalidInputError(
             "to_offset", f"{first} to {end}, which is what topic {subscription.topic} keeps", to_offset
@@ -138,7 +138,7 @@ async def _target(
     return int(start)
 
 
-async def _first_at(connection: AsyncConnection[Any], topic_id: int, time: datetime, first: int, end: int) -> int:
+async def first_at(connection: AsyncConnection[Any], topic_id: int, time: datetime, first: int, end: int) -> int:
     """The offset of the first message published at `time` or later. Later offsets are never older: halving finds it."""
     low, high = first, end
     while low < high:

@@ -22,7 +22,7 @@ class UnknownSubscriptionError(PermanentError):
     """No such subscription exists."""
 
     def __init__(self, subscription: str) -> None:
-        super().__init__(f"subscription {subscription} does not exist: make it with ensure_subscription first")
+        super().__init__(f"subscription {subscription} does not exist: `clientmgr topics` lists those that do")
 
 
 class TopicNotDrainedError(TransientError):

@@ -131,28 +131,28 @@ def _replay_letter(
 ) -> bool:
     if settings.broker != "postgres":
         raise PermanentError("with BROKER=pubsub dead letters can be replayed as they are, not edited")
-    failure = message.failure
+    failure, number = message.failure, Ref.parse(message.failure.ref).number
     with connection.transaction(), connection.cursor(row_factory=tuple_row) as cursor:
         locked = cursor.execute(
-            "SELECT FROM clientmgr.dead_letter_queue WHERE id = %s AND replayed_at IS NULL FOR UPDATE", [failure.number]
+            "SELECT FROM clientmgr.dead_letter_queue WHERE id = %s AND replayed_at IS NULL FOR UPDATE", [number]
         ).fetchall()
         if not locked:
             return False
         about: dict[str, Any] = {
             "topic": failure.topic,
             "subscription": failure.subscription,
-            "first_id": failure.number,
+            "first_id": number,
         }
         chain = chain_of({failure.tenant, new.tenant})
         entry = AuditEntry(chain, actor, "dead-letters.replay", "done", rows_affected=1, details={**about, **details})
         audit.append(connection, [entry])
         cursor.execute("UPDATE clientmgr.dead_letter_queue SET replayed_at = clock_timestamp() WHERE id = %s",
-                       [failure.number])  # fmt: skip
+                       [number])  # fmt: skip
         cursor.execute(
             QUERIES["publish_edited_letter"],
             {
                 "topic": failure.topic,
-                "number": failure.number,
+                "number": number,
                 "data": new.data,
                 "new_tenant": new.tenant,
                 "changed": list(new.changed),

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from msgspec import Struct
 from psycopg import Connection
 from psycopg.rows import class_row, dict_row, tuple_row
 
@@ -113,8 +114,7 @@ class Filter:
         return None if self.refs is None else [one.number for one in self.refs if one.kind == kind]
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True, rename="camel"):
     """A failed message without its contents."""
 
     ref: str
@@ -123,8 +123,6 @@ class Failure:
     topic: str
     """Where it came from; of an error topic that several topics share, that one's name."""
     subscription: str
-    topic_id: int
-    number: int
     tenant: str
     key: str
     error_class: str
@@ -133,6 +131,7 @@ class Failure:
     failed_at: datetime
     bytes: int
     state: str
+    """`open`, `waiting` (it is tried again by itself), `replayed` or `dropped`."""
     handled_at: datetime | None
     next_try_at: datetime | None
 
@@ -151,9 +150,8 @@ class FailedMessage:
     handled_by: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
-    """How many messages of one tenant and topic failed with the same kind of error."""
+class FailureGroup(Struct, frozen=True, rename="camel"):
+    """Messages of one tenant and topic that failed with the same kind of error."""
 
     place: str
     topic: str
@@ -164,7 +162,6 @@ class Group:
     last_failed_at: datetime
     example: str
     """The newest error."""
-    subscriptions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +204,9 @@ def find(connection: Connection[Any], wanted: Filter, *, limit: int, before: Cur
         return cursor.fetchall()
 
 
-def groups(connection: Connection[Any], wanted: Filter, *, limit: int) -> list[Group]:
+def groups(connection: Connection[Any], wanted: Filter, *, limit: int) -> list[FailureGroup]:
     """By error, tenant and topic; the largest first."""
-    with connection.cursor(row_factory=class_row(Group)) as cursor:
+    with connection.cursor(row_factory=class_row(FailureGroup)) as cursor:
         cursor.execute(over_matching("groups"), {**wanted.parameters(), "limit": limit})
         return cursor.fetchall()
 

@@ -1,10 +1,10 @@
 """What became of failed messages that somebody replayed: done, under way, or died again and why."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from psycopg import Connection
 from psycopg.rows import class_row
 
@@ -12,14 +12,13 @@ from clientmgr.contracts import topics
 from clientmgr.operations.failures.finding import QUERIES
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """One replay of one message, and how it ended."""
+class ReplayOutcome(Struct, frozen=True, rename="camel"):
+    """A replay of a message, and how it ended."""
 
     ref: str
     replayed_by: str
     replayed_at: datetime
-    changed: Sequence[str]
+    changed: list[str]
     """The fields that were edited."""
     target: str
     subscription: str | None
@@ -32,8 +31,8 @@ class Outcome:
     """Why it died again; of one that is under way, why it is held."""
 
 
-def outcomes(connection: Connection[Any], refs: Sequence[str], *, last_only: bool = False) -> list[Outcome]:
+def outcomes(connection: Connection[Any], refs: Sequence[str], *, last_only: bool = False) -> list[ReplayOutcome]:
     """The newest first."""
     wanted = {"refs": list(refs), "last_only": last_only, "writer": topics.WRITER, "retries": topics.REPUBLISHER}
-    with connection.cursor(row_factory=class_row(Outcome)) as cursor:
+    with connection.cursor(row_factory=class_row(ReplayOutcome)) as cursor:
         return cursor.execute(QUERIES["outcomes"], wanted).fetchall()

@@ -64,6 +64,25 @@ WHERE customer_id = %(customer_id)s AND (%(before_seq)s::bigint IS NULL OR seq <
 ORDER BY seq DESC
 LIMIT %(limit)s;
 
+-- name: search
+-- Across all chains, by time: pages follow each other by (recorded_at, customer_id, seq), the newest first.
+SELECT customer_id, seq, recorded_at, actor, action, contact_hash, rows_affected, outcome, details, key_id,
+    previous_hash, hash
+FROM clientmgr.audit_log
+WHERE (%(customer_id)s::bigint IS NULL OR customer_id = %(customer_id)s::bigint)
+    AND (%(actor)s::text IS NULL OR strpos(actor, %(actor)s) > 0)
+    AND (%(action)s::text IS NULL OR starts_with(action, %(action)s))
+    -- Bounds that the index on the time can use, whatever is given.
+    AND recorded_at >= coalesce(%(since)s::timestamptz, '-infinity')
+    AND recorded_at < coalesce(%(until)s::timestamptz, 'infinity')
+    AND recorded_at <= coalesce(%(before_at)s::timestamptz, 'infinity')
+    AND (
+        %(before_at)s::timestamptz IS NULL
+        OR (recorded_at, customer_id, seq) < (%(before_at)s, %(before_customer)s::bigint, %(before_seq)s::bigint)
+    )
+ORDER BY recorded_at DESC, customer_id DESC, seq DESC
+LIMIT %(limit)s;
+
 -- name: chain_length
 SELECT seq FROM clientmgr.audit_heads WHERE customer_id = %(customer_id)s;
 

@@ -1,10 +1,12 @@
 -- What the consumer's loop sends. The work is done by the functions of sql/broker/0002_claim.sql and 0006_held.sql.
 
 -- name: claim
+-- Of a paused subscription nothing is claimed: the function is not even called.
 SELECT * FROM clientmgr.claim_batch(
     %(group_id)s, %(topic_id)s, %(only_partition)s, %(after_partition)s, %(batch_size)s, %(in_hand)s::integer[],
     %(held_first)s
-);
+)
+WHERE NOT EXISTS (SELECT FROM clientmgr.paused_subscriptions WHERE group_id = %(group_id)s);
 
 -- name: postpone
 SELECT clientmgr.postpone_partition(

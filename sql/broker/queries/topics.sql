@@ -39,7 +39,9 @@ CROSS JOIN LATERAL generate_series(0, c.total_partitions - 1) AS p (partition_id
 WHERE c.topic = %(topic)s;
 
 -- name: drop_group
-WITH waiting AS (DELETE FROM clientmgr.delayed_message_t WHERE group_id = %(group_id)s), held AS (
+WITH waiting AS (DELETE FROM clientmgr.delayed_message_t WHERE group_id = %(group_id)s), pause AS (
+    DELETE FROM clientmgr.paused_subscriptions WHERE group_id = %(group_id)s
+), held AS (
     DELETE FROM clientmgr.held_message_t AS h USING clientmgr.held_queues AS q
     WHERE q.id = h.queue_id AND q.group_id = %(group_id)s
 )

@@ -79,14 +79,15 @@ WHERE 'waiting' = ANY (%(states)s::text[]) AND h.failures > 0
     )
 
 -- name: newest
-SELECT * FROM matching
+SELECT ref, place, topic, subscription, tenant, key, error_class, error, attempts, failed_at, bytes, state, handled_at,
+    next_try_at
+FROM matching
 WHERE %(before_at)s::timestamptz IS NULL OR (failed_at, ref) < (%(before_at)s, %(before_ref)s)
 ORDER BY failed_at DESC, ref DESC LIMIT %(limit)s;
 
 -- name: groups
 SELECT place, topic, tenant, error_class, count(*) AS messages, min(failed_at) AS first_failed_at,
-    max(failed_at) AS last_failed_at, (array_agg(error ORDER BY failed_at DESC, ref DESC))[1] AS example,
-    count(DISTINCT subscription) AS subscriptions
+    max(failed_at) AS last_failed_at, (array_agg(error ORDER BY failed_at DESC, ref DESC))[1] AS example
 FROM matching GROUP BY place, topic, tenant, error_class
 ORDER BY messages DESC, last_failed_at DESC, place, topic, tenant, error_class LIMIT %(limit)s;
 
@@ -193,7 +194,8 @@ LEFT JOIN clientmgr.outbox_message_t AS m ON m.topic_id = d.topic_id AND m.origi
 WHERE d.id = ANY (%(ids)s::bigint[]) ORDER BY d.id;
 
 -- name: outcomes
--- What became of each replay. A message that fails again is the same one: its tenant and its bytes.
+-- What became of each replay. In its own topic a message that fails again is known by the offset at which it was first
+-- published. Daemons publish anew to other topics: there it is known by its tenant and its bytes.
 SELECT r.ref, r.replayed_by, r.replayed_at, r.changed, c.topic AS target, r.subscription,
     CASE
         WHEN died.ref IS NOT NULL THEN 'died again'
@@ -212,7 +214,12 @@ LEFT JOIN LATERAL (
         FROM clientmgr.dead_letter_queue AS q
         WHERE q.topic_id = r.topic_id AND q.failed_at >= r.replayed_at
             AND (r.subscription IS NULL OR q.group_id = r.subscription)
-            AND (r.ref = 'd' || q.id OR (q.host_id = m.host_id AND q.payload = m.payload))
+            AND (r.ref = 'd' || q.id OR q.c_offset = r.c_offset OR EXISTS (
+                -- Its retry, at another offset.
+                SELECT FROM clientmgr.outbox_message_t AS x
+                WHERE x.topic_id = q.topic_id AND x.c_offset = q.c_offset
+                    AND x.original_offset = coalesce(m.original_offset, m.c_offset)
+            ))
         UNION ALL
         SELECT 'e' || e.topic_id || '-' || e.c_offset, coalesce(e.attributes ->> 'errorClass', ''),
             coalesce(e.attributes ->> 'error', ''), e.published_at
@@ -227,7 +234,8 @@ LEFT JOIN LATERAL (
 ) AS died ON true
 LEFT JOIN LATERAL (
     SELECT h.reason FROM clientmgr.held_message_t AS h JOIN clientmgr.held_queues AS q ON q.id = h.queue_id
-    WHERE q.topic_id = r.topic_id AND h.host_id = m.host_id AND h.payload = m.payload LIMIT 1
+    WHERE q.topic_id = r.topic_id AND h.original_offset = coalesce(m.original_offset, m.c_offset)
+        AND (r.subscription IS NULL OR q.group_id = r.subscription) LIMIT 1
 ) AS held ON true
 LEFT JOIN LATERAL (
     SELECT
@@ -239,7 +247,8 @@ LEFT JOIN LATERAL (
         ), true)
         OR EXISTS (
             SELECT FROM clientmgr.delayed_message_t AS d JOIN clientmgr.log_counter AS t ON t.id = d.topic_id
-            WHERE t.topic IN (c.topic, %(retries)s) AND d.host_id = m.host_id AND d.payload = m.payload
+            WHERE CASE WHEN t.id = r.topic_id THEN d.original_offset = coalesce(m.original_offset, m.c_offset)
+                ELSE t.topic = %(retries)s AND d.host_id = m.host_id AND d.payload = m.payload END
         )
         OR EXISTS (
             SELECT FROM clientmgr.log_counter AS t
