@@ -34,6 +34,7 @@ def test_a_payload_of_which_nothing_is_read_is_an_object_all_the_same(kind: str)
     message = GOOD | {"eventType": f"client.{kind}"}
     for good in ({}, {"unknown": 1}, None):
         assert decode_event(json.dumps(message | {"payload": good}).encode()).payload is None
+    wrong: object
     for wrong in (False, 0, "text", []):
         with pytest.raises(InvalidMessageError, match=r"^payload: expected `object"):
             decode_event(json.dumps(message | {"payload": wrong}).encode())
