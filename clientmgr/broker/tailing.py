@@ -20,7 +20,7 @@ from clientmgr.broker.postgres.publish import UnknownTopicError
 from clientmgr.broker.postgres.reading import QUERIES as READING_QUERIES
 from clientmgr.broker.postgres.reading import LoggedMessage
 from clientmgr.broker.postgres.seeking import first_at
-from clientmgr.broker.postgres.wakeups import Wakeups
+from clientmgr.broker.postgres.wakeups import Bell, Wakeups
 
 log = get_logger(__name__)
 
@@ -115,14 +115,13 @@ async def tail_topic(
         found = await list_topics(connection, topic)
     if not found:
         raise UnknownTopicError(topic)
-    topic_id = found[0].id
     cursor = 0 if from_start else found[0].last_offset
-    async with _woken(Wakeups(connect), topic_id, stop) as wakeups:
+    async with _woken(Wakeups(connect), found[0].id, stop) as bell:
         while not stop.is_set():
             try:
                 async with await connect() as connection:
                     while not stop.is_set():
-                        seen_news = wakeups.news(topic_id)
+                        seen_news = bell.news
                         messages = await _read(connection, topic, cursor)
                         if messages:
                             cursor = messages[-1].c_offset
@@ -130,7 +129,7 @@ async def tail_topic(
                         elif burst:
                             return
                         else:
-                            await wakeups.sleep(topic_id, seen_news, wait_period_s)
+                            await bell.sleep(seen_news, wait_period_s)
             except psycopg.Error as error:
                 if burst or not is_transient(error):
                     raise
@@ -139,17 +138,18 @@ async def tail_topic(
 
 
 @contextlib.asynccontextmanager
-async def _woken(wakeups: Wakeups, topic_id: int, stop: asyncio.Event) -> AsyncIterator[Wakeups]:
+async def _woken(wakeups: Wakeups, topic_id: int, stop: asyncio.Event) -> AsyncIterator[Bell]:
     """Listening for news of the topic; `stop` counts as news."""
+    bell = wakeups.bell(topic_id)
 
     async def wake_to_stop() -> None:
         await stop.wait()
-        wakeups.wake_all(topic_id)
+        bell.wake_all()
 
     wakeups.start()
     waker = asyncio.create_task(wake_to_stop())
     try:
-        yield wakeups
+        yield bell
     finally:
         waker.cancel()
         await wakeups.stop()

@@ -224,6 +224,25 @@ async def test_looks_become_rare_while_nothing_comes(
     assert looks[-1] - looks[-2] >= 0.02 * consumer.IDLE_FACTOR
 
 
+async def test_each_subscription_of_a_topic_hears_of_a_message_at_once(log_broker: PostgresBroker) -> None:
+    await ready(log_broker)
+    await log_broker.ensure_subscription("another", TOPIC)
+    stop, options = asyncio.Event(), ConsumerOptions(wait_period_ms=60_000)
+    recorders = {SUBSCRIPTION: Recorder(), "another": Recorder()}
+    consuming = [
+        asyncio.create_task(log_broker.consume(name, recorder, options=options, stop=stop))
+        for name, recorder in recorders.items()
+    ]
+    await log_broker.wakeups.wait_until_listening()
+    sent: list[int] = []
+    for number in range(3):
+        await log_broker.publish(TOPIC, [message(number)])
+        sent.append(number)
+        await until(lambda: [one.numbers for one in recorders.values()] == [sent, sent], "it comes to both")
+    stop.set()
+    await asyncio.wait_for(asyncio.gather(*consuming), 20)
+
+
 @pytest.mark.parametrize("due", ["when it is published", "at once, by a change"])
 async def test_an_idle_consumer_hears_of_what_is_set_aside(log_broker: PostgresBroker, query: Query, due: str) -> None:
     await ready(log_broker)

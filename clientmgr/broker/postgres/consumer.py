@@ -58,6 +58,7 @@ class Consumer:
     def __init__(self, context: Consumption) -> None:
         self._context = context
         self._subscription = context.subscription
+        self._bell = context.bell
         self._options = context.options
         self._batch_size = BatchSize(self._options.batch_size, self._options.largest_batch_size)
         # How many messages the last look asked for.
@@ -111,23 +112,22 @@ class Consumer:
                     return True
             self._last_partition = claim.partition_id
             if claim.more_elsewhere:
-                self._context.wakeups.wake_one(self._subscription.topic_id)
+                self._bell.wake_one()
             claim = await self._handle(connection, claim)
             self._failed_connections = 0
         return True
 
     async def _find_work(self, connection: AsyncConnection[Any]) -> Claim | None:
         """The next claim; waits for it if need be. None: we have to stop, or in burst mode nothing is left."""
-        wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while not self._context.stop.is_set():
             if self._exhausted:
                 self._context.awake.discard(self)
-                await wakeups.sleep(topic_id, self._seen_news, self._next_look_at - time.monotonic())
+                await self._bell.sleep(self._seen_news, self._next_look_at - time.monotonic())
                 self._exhausted = False
                 continue
             self._context.awake.add(self)
             due_s = math.inf
-            is_time = time.monotonic() >= self._next_look_at or wakeups.due_news(topic_id) != self._seen_due_news
+            is_time = time.monotonic() >= self._next_look_at or self._bell.due_news != self._seen_due_news
             if self._context.burst or is_time:
                 due_s = await self._requeue_due(connection)
             others = self._context.awake - {self}
@@ -146,12 +146,12 @@ class Consumer:
             if others <= self._context.awake:
                 self._exhausted = True
                 if others:
-                    self._seen_news = wakeups.leave_to_the_busy(topic_id)
+                    self._seen_news = self._bell.leave_to_the_busy()
         return None
 
     async def _requeue_due(self, connection: AsyncConnection[Any]) -> float:
         """Put due retries back into the log. Returns the seconds until more are due."""
-        self._seen_due_news = self._context.wakeups.due_news(self._subscription.topic_id)
+        self._seen_due_news = self._bell.due_news
         group = {"group_id": self._subscription.group_id, "topic_id": self._subscription.topic_id}
         cursor = connection.cursor(row_factory=tuple_row)
         await cursor.execute(
@@ -179,7 +179,7 @@ class Consumer:
         self, connection: AsyncConnection[Any], only_partition: int | None = None, *, begin: bool = False
     ) -> AsyncCursor[tuple[Any, ...]]:
         if only_partition is None:
-            self._seen_news = self._context.wakeups.news(self._subscription.topic_id)
+            self._seen_news = self._bell.news
         self._asked_for = self._batch_size.current
         return await send_claim(
             connection,
@@ -201,12 +201,11 @@ class Consumer:
         linger_s = self._options.linger_ms / 1000
         waited_s = time.time() - claim.messages[0].published_at.timestamp() if claim.records else linger_s
         deadline = time.monotonic() + min(linger_s, linger_s - waited_s)
-        wakeups, topic_id = self._context.wakeups, self._subscription.topic_id
         while len(claim.records) < self._options.batch_size and not self._context.stop.is_set():
             seconds = deadline - time.monotonic()
             if seconds <= 0.0:
                 break
-            await wakeups.sleep(topic_id, wakeups.news(topic_id), seconds)
+            await self._bell.sleep(self._bell.news, seconds)
             cursor = await self._send_claim(connection, claim.partition_id)
             claim = await read_claim(cursor, self._subscription.topic) or claim
         return claim
@@ -271,13 +270,12 @@ class Consumer:
 
         In burst mode, and without a connection that listens, none would come.
         """
-        wakeups = self._context.wakeups
         return (
-            wakeups.listening
+            self._context.wakeups.listening
             and not self._context.burst
             and not claim.more_elsewhere
             and claim.rows < self._asked_for
-            and wakeups.news(self._subscription.topic_id) == self._seen_news
+            and self._bell.news == self._seen_news
         )
 
     async def _fail(self, connection: AsyncConnection[Any], claim: Claim, error: Exception) -> None:

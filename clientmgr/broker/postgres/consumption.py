@@ -12,7 +12,7 @@ from clientmgr.broker.batch import TransactionBatch
 from clientmgr.broker.interface import ConsumerOptions, Handler
 from clientmgr.broker.message_metrics import PUBLISHED
 from clientmgr.broker.postgres.claim import Claim, Record, Subscription
-from clientmgr.broker.postgres.wakeups import Wakeups
+from clientmgr.broker.postgres.wakeups import Bell, Wakeups
 from clientmgr.broker.settling import Handled, Ledger, call_handler, pause_after_failure_s
 
 LONGEST_RECONNECT_PAUSE_S = 2.0
@@ -37,6 +37,10 @@ class Consumption:
     """The partitions that loops of this call have claimed. Each loop looks at its own again."""
     awake: set[object] = field(default_factory=set)
     """The loops of this call that look for messages or handle some; the others sleep or have no connection."""
+
+    @property
+    def bell(self) -> Bell:
+        return self.wakeups.bell(self.subscription.topic_id, self.subscription.group_id)
 
     async def handle(self, connection: AsyncConnection[Any], claim: Claim) -> Handled[Record]:
         """Call the handler inside the connection's transaction and check what it answers."""

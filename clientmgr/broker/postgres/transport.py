@@ -166,4 +166,4 @@ async def _run_consumers(context: Consumption) -> None:
 
 async def _wake_to_stop(context: Consumption) -> None:
     await context.stop.wait()
-    context.wakeups.wake_all(context.subscription.topic_id)
+    context.bell.wake_all()

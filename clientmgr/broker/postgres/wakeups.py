@@ -1,8 +1,8 @@
 """One LISTEN connection for the whole process, and the sleepers it wakes. A lost notification costs a polling interval.
 
-A notification wakes one sleeper of its topic; a sleeper that finds more work wakes the next. So a single message wakes
-one consumer, and a flood soon wakes all. When nobody sleeps, the notification is kept as news for the busy consumers,
-who look again when they are done.
+A notification wakes one sleeper of each subscription of its topic; a sleeper that finds more work wakes the next. So a
+single message wakes one consumer, and a flood soon wakes all. When nobody sleeps, the notification is kept as news for
+the busy consumers, who look again when they are done.
 """
 
 import asyncio
@@ -20,14 +20,58 @@ DUE = "due "
 """How a notification begins that is about messages set aside (sql/broker/0007_due_wakeups.sql)."""
 
 
+class Bell:
+    """What wakes those in this process who read one topic for the same subscription."""
+
+    def __init__(self) -> None:
+        self._sleepers: collections.deque[asyncio.Future[None]] = collections.deque()
+        self.news = 0
+        """Changes when busy consumers should look again. Read it before looking."""
+        self.due_news = 0
+        """Changes when the times of messages that are set aside have to be asked for again."""
+
+    async def sleep(self, seen_news: int, seconds: float) -> None:
+        """Sleep until somebody wakes us, `seconds` pass, or at once when there has been news since `seen_news`."""
+        if self.news != seen_news:
+            return
+        sleeper = asyncio.get_running_loop().create_future()
+        self._sleepers.append(sleeper)
+        try:
+            async with asyncio.timeout(seconds):
+                await sleeper
+        except TimeoutError:
+            pass
+        finally:
+            with contextlib.suppress(ValueError):
+                self._sleepers.remove(sleeper)
+
+    def wake_one(self) -> None:
+        """There is something to read: let a sleeper look, or whoever is ready next."""
+        while self._sleepers:
+            sleeper = self._sleepers.popleft()
+            if not sleeper.done():
+                sleeper.set_result(None)
+                return
+        self.leave_to_the_busy()
+
+    def leave_to_the_busy(self) -> int:
+        """Others may have its partition in hand: they have to look again. Returns the news' new number."""
+        self.news += 1
+        return self.news
+
+    def wake_all(self) -> None:
+        self.leave_to_the_busy()
+        while self._sleepers:
+            self.wake_one()
+
+
 class Wakeups:
     """Start it with `start()`, end it with `stop()`. Until it has a connection, sleepers only poll."""
 
     def __init__(self, connect: Callable[[], Awaitable[AsyncConnection[Any]]]) -> None:
         self._connect = connect
-        self._sleepers: dict[int, collections.deque[asyncio.Future[None]]] = collections.defaultdict(collections.deque)
-        self._news: collections.Counter[int] = collections.Counter()
-        self._due_news: collections.Counter[int] = collections.Counter()
+        self._bells: dict[int, dict[str, Bell]] = {}
+        """By topic and subscription."""
         self._task: asyncio.Task[None] | None = None
         self._listening = asyncio.Event()
 
@@ -52,62 +96,26 @@ class Wakeups:
     async def wait_until_listening(self) -> None:
         await self._listening.wait()
 
-    def news(self, topic_id: int) -> int:
-        """A number that changes when busy consumers should look again. Read it before looking."""
-        self._sleepers[topic_id]  # marks the topic as one that this process reads
-        return self._news[topic_id]
-
-    def due_news(self, topic_id: int) -> int:
-        """A number that changes when the times of messages that are set aside have to be asked for again."""
-        return self._due_news[topic_id]
-
-    async def sleep(self, topic_id: int, seen_news: int, seconds: float) -> None:
-        """Sleep until somebody wakes us, `seconds` pass, or at once when there has been news since `seen_news`."""
-        if self._news[topic_id] != seen_news:
-            return
-        sleeper = asyncio.get_running_loop().create_future()
-        self._sleepers[topic_id].append(sleeper)
-        try:
-            async with asyncio.timeout(seconds):
-                await sleeper
-        except TimeoutError:
-            pass
-        finally:
-            with contextlib.suppress(ValueError):
-                self._sleepers[topic_id].remove(sleeper)
-
-    def wake_one(self, topic_id: int) -> None:
-        """There is something to read: let a sleeper look, or whoever is ready next."""
-        sleepers = self._sleepers[topic_id]
-        while sleepers:
-            sleeper = sleepers.popleft()
-            if not sleeper.done():
-                sleeper.set_result(None)
-                return
-        self.leave_to_the_busy(topic_id)
-
-    def leave_to_the_busy(self, topic_id: int) -> int:
-        """Others may have its partition in hand: they have to look again. Returns the news' new number."""
-        self._news[topic_id] += 1
-        return self._news[topic_id]
-
-    def wake_all(self, topic_id: int) -> None:
-        self.leave_to_the_busy(topic_id)
-        while self._sleepers[topic_id]:
-            self.wake_one(topic_id)
+    def bell(self, topic_id: int, subscription: str = "") -> Bell:
+        """The one of all who read the topic for this subscription; without a name, for whoever only looks at it."""
+        return self._bells.setdefault(topic_id, {}).setdefault(subscription, Bell())
 
     def _wake_everybody(self) -> None:
         """Listening begins: nobody was notified of what was published before."""
         self._listening.set()
-        for topic_id in list(self._sleepers):
-            self._due_news[topic_id] += 1
-            self.wake_all(topic_id)
+        for bells in self._bells.values():
+            for bell in bells.values():
+                bell.due_news += 1
+                bell.wake_all()
 
     def _heard(self, payload: str) -> None:
-        if payload.isdecimal():
-            topic_id = int(payload)
-            if topic_id in self._sleepers:  # otherwise nobody here reads it
-                self.wake_one(topic_id)
-        elif payload.startswith(DUE) and (due := payload.removeprefix(DUE)).isdecimal() and int(due) in self._sleepers:
-            self._due_news[int(due)] += 1
-            self.wake_all(int(due))
+        is_due = payload.startswith(DUE)
+        topic = payload.removeprefix(DUE)
+        if not topic.isdecimal():
+            return
+        for bell in self._bells.get(int(topic), {}).values():
+            if is_due:
+                bell.due_news += 1
+                bell.wake_all()
+            else:
+                bell.wake_one()
