@@ -10,10 +10,13 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.remote_origin import GrpcServerCodeLocationOrigin
+from dagster._core.workspace.load_target import WorkspaceFileTarget
 from dagster._daemon.types import DaemonHeartbeat
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.local.processes.programs import config_file
 from clientmgr.operations.dagster_standing import dagster_standing
 from clientmgr.operations.nightly_jobs import DAGSTER_JOBS, NightlyWork, nightly_work
 from clientmgr.tenants.schema_manager import TenantSchemaManager
@@ -41,6 +44,15 @@ def test_our_dagster_yaml_says_what_it_means(stored: dg.DagsterInstance) -> None
     assert stored.run_monitoring_max_runtime_seconds == 4 * 3600
     pools = stored.get_concurrency_config().pool_config
     assert (pools.default_pool_limit, str(pools.pool_granularity)) == (2, "PoolGranularity.RUN")
+
+
+def test_our_workspace_is_the_code_server_at_its_socket_and_nobody_starts_one_of_their_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("DAGSTER_CODE_SERVER_SOCKET", "/run/code.sock")
+    (origin,) = WorkspaceFileTarget([str(config_file("workspace.yaml"))]).create_origins()
+    assert isinstance(origin, GrpcServerCodeLocationOrigin)
+    assert (origin.socket, origin.location_name) == ("/run/code.sock", "client_manager")
 
 
 def test_a_run_is_wanted_until_it_is_stopped_and_a_storage_that_is_away_is_no_answer(

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,9 +27,9 @@ from clientmgr_dagster.spark.deleted_contacts import store_page
 from clientmgr_dagster.spark.job import SECRETS, settings_for
 from clientmgr_dagster.spark.orphans import find_orphans
 from clientmgr_dagster.spark.pipes import JobFailedError, run_by_pipes
-from clientmgr_dagster.spark.submit import SparkSubmit
+from clientmgr_dagster.spark.submit import SparkSubmit, _run
 from tests.keys import TEST_KEY
-from tests.process_table import running, with_descendants
+from tests.process_table import running, wait_until_gone, with_descendants
 from tests.spark.tenants import ORDINARY, Tenants
 from tests.waiting import eventually
 
@@ -174,6 +175,29 @@ def test_a_job_whose_run_is_gone_ends_itself_and_its_group(tmp_path: Path) -> No
         fcntl.flock(held, fcntl.LOCK_UN)
         assert job.wait(60) in (-signal.SIGTERM, -signal.SIGKILL)
     eventually(lambda: not running(processes), "the group ended")
+
+
+def test_whatever_interrupts_a_run_ends_spark_submit_and_all_that_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    program = "sleep 600 & echo $$ $! > starting; mv starting started; wait"
+    processes: list[psutil.Process] = []
+
+    def interrupt() -> None:
+        eventually(started.exists, "it runs")
+        processes.extend(psutil.Process(int(pid)) for pid in started.read_text().split())
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    # Not SIGINT: whatever runs the tests may ignore it.
+    before = signal.signal(signal.SIGUSR2, signal.default_int_handler)
+    try:
+        threading.Thread(target=interrupt, daemon=True).start()
+        with pytest.raises(KeyboardInterrupt):
+            _run(["sh", "-c", program], dict(os.environ), tmp_path)
+        wait_until_gone(processes, within_s=10)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+        for process in running(processes):
+            process.kill()
 
 
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
