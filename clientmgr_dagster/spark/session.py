@@ -25,7 +25,7 @@ from clientmgr.base.settings import Settings, load_settings
 from clientmgr_dagster.spark.batch_jobs import order_for
 from clientmgr_dagster.spark.config import APP_NAME, is_local, local_config, session_config
 from clientmgr_dagster.spark.pipes import Launcher, run_by_pipes
-from clientmgr_dagster.spark.stopping import cancel_jobs, interrupts_stay_as_they_are, tag_of
+from clientmgr_dagster.spark.stopping import cancel_jobs, interrupts_stay_as_they_are
 from clientmgr_dagster.spark.workers.nursery import running_nursery
 
 Parameters = ParamSpec("Parameters")
@@ -63,8 +63,6 @@ class SparkResource(LazyPySparkResource):
             name = ""
         if self._own_session is None:
             self._own_session = start_session(self.settings, self.spark_config, name=name)
-            if self._run_id:
-                self._own_session.addTag(tag_of(self._run_id))
             self._show_where_it_runs(self._own_session)
         return self._own_session
 
@@ -103,8 +101,8 @@ class SparkResource(LazyPySparkResource):
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """A session on a server that goes on without us is given back. Our own JVM ends with our process."""
         session, self._own_session = self._own_session, None
-        if session is not None and self._run_id:
-            cancel_jobs(session, self._run_id)
+        if session is not None:
+            cancel_jobs(session)
         if session is not None and self.settings.spark_connect_url:
             with contextlib.suppress(PySparkException):
                 session.stop()

@@ -1,4 +1,4 @@
-"""Stopping a run stops its Spark jobs: they carry the run as a tag, by which they are cancelled when the run ends.
+"""Stopping a run stops its Spark jobs: whatever its session still has under way is cancelled when the run ends.
 
 In a JVM of our own they would end with it. On a Spark Connect server or a cluster they would go on, and write.
 """
@@ -13,17 +13,14 @@ from pyspark.sql import SparkSession
 ANSWER_WITHIN_S = 10.0
 
 
-def tag_of(run_id: str) -> str:
-    return f"clientmgr-run-{run_id}"
-
-
-def cancel_jobs(session: SparkSession, run_id: str) -> None:
-    """Cancel what the run still has under way. Nothing under way: nothing happens.
+def cancel_jobs(session: SparkSession) -> None:
+    """Cancel what the session still has under way, by whichever thread. Nothing under way: nothing happens.
 
     In a thread of its own: an interrupt may have left this thread's connection to the JVM in the middle of an answer,
-    and the answer to this call would come after it. A Spark that does not answer is not waited for.
+    and the answer to this call would come after it. A Spark that does not answer is not waited for. All of the session,
+    and not by a tag: to Spark a tag is the thread's that set it, and another thread cancels nothing by it.
     """
-    cancelling = threading.Thread(target=session.interruptTag, args=(tag_of(run_id),), daemon=True)
+    cancelling = threading.Thread(target=session.interruptAll, daemon=True)
     cancelling.start()
     cancelling.join(ANSWER_WITHIN_S)
 
