@@ -154,6 +154,22 @@ async def test_concurrent_writers_leave_what_the_rules_say_of_the_history(
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize("circle", [(42, 41), (42, 43, 41)], ids=["of two contacts", "of three"])
+async def test_a_deletion_leaves_whom_merges_in_a_circle_lead_back_to(
+    database: Database, tenant: CustomerId, circle: tuple[int, ...]
+) -> None:
+    link = Happening("client.contactLinked", 10, "A", "c1", '{"contactId": 42}')
+    merges = [contact_merge(10, pair) for pair in zip(circle, (*circle[1:], circle[0]), strict=True)]
+    deletion = contact_deletion(4, 41)
+    for history in ([*merges, deletion, link], [deletion, *merges, link], [link, *merges, deletion]):
+        for happening in history:
+            await arrive(database, tenant, [happening])
+        assert devices(database, tenant) == Model(history).devices
+        assert devices(database, tenant)["A", "c1"].contact_id == 42
+        tenant = await fresh(database, tenant)
+
+
+@pytest.mark.anyio
 async def test_every_arrival_of_a_takeover_gives_the_token_to_the_newest_claim(
     database: Database, tenant: CustomerId
 ) -> None:

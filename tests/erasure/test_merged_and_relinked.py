@@ -71,6 +71,19 @@ async def test_no_id_of_a_contact_that_was_merged_into_a_deleted_one_stays(erasi
     assert erasing.query("SELECT FROM tenant_7.devices") == []
 
 
+async def test_none_stays_of_merges_of_one_millisecond(erasing: Erasing) -> None:
+    await written(erasing, linked(40, T), merged(40, 30, T), merged(30, 20, T), merged(20, 10, T))
+    await deleted(erasing, 10, T + 3)
+    assert contact_ids(erasing) == [(None,)] * 4
+
+
+async def test_of_merges_in_a_circle_the_deleted_contacts_id_goes(erasing: Erasing) -> None:
+    await written(erasing, linked(20, T), merged(20, 10, T), merged(10, 20, T))
+    await deleted(erasing, 10, T - 1)
+    assert sorted(contact_ids(erasing), key=str) == [(20,), (None,), (None,)]
+    assert erasing.query("SELECT contact_id FROM tenant_7.devices") == [(20,)]
+
+
 async def test_a_link_after_the_merge_keeps_its_living_contact(erasing: Erasing) -> None:
     await written(erasing, linked(20, T), merged(20, 10, T + 1), linked(20, T + 5))
     await deleted(erasing, 10, T + 3)

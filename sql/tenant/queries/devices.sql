@@ -132,6 +132,15 @@ held (contact_hash, until) AS (
     FROM held AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
 ),
 
+-- Where merges of one millisecond lead from a contact. One that they lead back to may have the links in the end.
+led (contact_hash, at, to_contact_hash) AS (
+    SELECT h.contact_hash, h.until, h.contact_hash FROM held AS h
+    UNION
+    SELECT l.contact_hash, l.at, m.into_contact_hash
+    FROM led AS l
+    JOIN :"schema".contact_merges AS m ON m.from_contact_hash = l.to_contact_hash AND m.merged_version = l.at
+),
+
 unlinked AS (
     UPDATE :"schema".contact_links AS l SET contact_id = NULL
     FROM held AS h
@@ -142,7 +151,14 @@ unlinked AS (
 unmerged AS (
     UPDATE :"schema".contact_merges AS m SET into_contact_id = NULL
     FROM held AS h
-    WHERE m.into_contact_hash = h.contact_hash AND m.into_contact_id IS NOT NULL AND m.merged_version <= h.until
+    WHERE m.into_contact_hash = h.contact_hash AND m.into_contact_id IS NOT NULL AND (
+        m.merged_version < h.until
+        OR (m.merged_version = h.until AND NOT EXISTS (
+            SELECT FROM led AS l
+            WHERE l.contact_hash = m.into_contact_hash AND l.at = m.merged_version
+                AND l.to_contact_hash = m.from_contact_hash
+        ))
+    )
 ),
 
 deleted AS (
