@@ -5,7 +5,7 @@ People find them together with other failed messages: `clientmgr.operations.fail
 
 import enum
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
@@ -26,8 +26,8 @@ class State(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
-    """Which letters are meant. A field that is None selects all."""
+class FailureFilter:
+    """What any list of failed messages can be narrowed by. A field that is None selects all."""
 
     topic: str | None = None
     subscription: str | None = None
@@ -38,19 +38,28 @@ class Selection:
     until: datetime | None = None
     contains: str | None = None
     """Text in the message or in the error."""
+    not_after: datetime | None = None
+    """Leaves out what failed later: what somebody has not seen."""
+
+    def narrowing(self) -> dict[str, Any]:
+        """These fields alone, by name."""
+        return {each.name: getattr(self, each.name) for each in fields(FailureFilter)}
+
+
+@dataclass(frozen=True, slots=True)
+class Selection(FailureFilter):
+    """Which letters are meant."""
+
     ids: Sequence[int] | None = None
     state: State = State.OPEN
     newest_id: int | None = None
     """Leaves out what failed after this letter."""
-    not_after: datetime | None = None
-    """Leaves out what failed after this moment."""
 
     def parameters(self) -> dict[str, Any]:
-        parameters = asdict(self)
-        state = parameters.pop("state")
-        return parameters | {
+        return self.narrowing() | {
             "ids": None if self.ids is None else list(self.ids),
-            "replayed": None if state is State.ANY else state is State.REPLAYED,
+            "replayed": None if self.state is State.ANY else self.state is State.REPLAYED,
+            "newest_id": self.newest_id,
         }
 
 

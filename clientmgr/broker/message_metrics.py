@@ -32,7 +32,8 @@ WAITING_RETRIES: Final = Gauge(
 DEAD_LETTERS: Final = Gauge(
     "clientmgr_dead_letters", "Dead letters that nobody has replayed or dropped.", ["topic", "subscription"]
 )
-_OF_SUBSCRIPTIONS: Final = (LAG_MESSAGES, LAG_SECONDS, WAITING_RETRIES, DEAD_LETTERS)
+PAUSED: Final = Gauge("clientmgr_subscription_paused", "1: somebody has paused it.", ["topic", "subscription"])
+_OF_SUBSCRIPTIONS: Final = (LAG_MESSAGES, LAG_SECONDS, WAITING_RETRIES, DEAD_LETTERS, PAUSED)
 
 BATCH_MESSAGES: Final = Histogram(
     "clientmgr_batch_messages",
@@ -89,8 +90,10 @@ class SubscriptionMetrics:
         BATCH_FAILURES.labels(self._topic, self._subscription, kind).inc()
 
 
-def set_lag(topic: str, subscription: str, *, messages: int, seconds: float, waiting: int, dead: int) -> None:
-    for gauge, value in zip(_OF_SUBSCRIPTIONS, (messages, seconds, waiting, dead), strict=True):
+def set_lag(
+    topic: str, subscription: str, *, messages: int, seconds: float, waiting: int, dead: int, paused: bool
+) -> None:
+    for gauge, value in zip(_OF_SUBSCRIPTIONS, (messages, seconds, waiting, dead, paused), strict=True):
         gauge.labels(topic, subscription).set(value)
 
 

@@ -92,6 +92,7 @@ def set_command(
     web_origin: Annotated[
         list[str] | None,
         typer.Option(
+            metavar="ORIGIN",
             help="A web page that may send from browsers, such as https://www.acme.com. Repeat it for several: "
             "together they replace those that were configured.",
             show_default=False,
@@ -102,7 +103,11 @@ def set_command(
     ] = None,
     clear: Annotated[
         list[Configurable] | None,
-        typer.Option(help="Configure nothing for this any more. Repeat it for several.", show_default=False),
+        typer.Option(
+            metavar="NAME",
+            help=f"One of {', '.join(Configurable)}: configure nothing for this any more. Repeat it for several.",
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Configure an application. What no option names stays as it is. Daemons follow within FLIPPER_REFRESH_MS."""

@@ -51,7 +51,7 @@ def select(
     until: Annotated[str | None, typer.Option(help="Failed before this time; written like --since.")] = None,
     contains: Annotated[str | None, typer.Option(help="Only with this text in the message or in its error.")] = None,
     ids: Annotated[
-        list[str] | None, typer.Option("--id", help="Only this one (d17, e5-123); repeat it for more.")
+        list[str] | None, typer.Option("--id", metavar="ID", help="Only this one (d17, e5-123); repeat it for more.")
     ] = None,
     state: Annotated[
         State | None, typer.Option(help="What became of it. Default: open; with --id any.", show_default=False)

@@ -7,10 +7,11 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 import typer
@@ -21,6 +22,7 @@ from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.masking import masked, masked_data, masked_words
+from clientmgr.base.settings import load_settings
 from clientmgr.cli.failure_filters import with_filters
 from clientmgr.cli.message_output import data_fields, pretty
 from clientmgr.cli.output import (
@@ -40,6 +42,7 @@ from clientmgr.operations.failures.finding import FailedMessage, FailureGroup, F
 from clientmgr.operations.failures.outcomes import ReplayOutcome, outcomes
 
 MOST_GROUPS = 1000
+Done = TypeVar("Done")
 
 app = typer.Typer(help="Messages that failed, wherever they lie: list, show, edit, replay, drop.", no_args_is_help=True)
 
@@ -134,25 +137,12 @@ def replay(
     as_json: JsonOption = False,
 ) -> None:
     """Deliver failed messages again, unchanged, to where they failed. Safe to repeat."""
-    _require_filter(wanted, everything=everything)
     if again and wanted.state is State.OPEN:
         wanted = replace(wanted, state=State.ANY)
-    database, settings = open_database()
-    with database.connect(Role.WRITER, autocommit=True) as connection:
-        chosen = _agreed(connection, "replay", wanted, dry_run=dry_run, yes=yes, as_json=as_json)
-        if chosen is None:
-            return
-        with progress_bar("replaying", chosen[1]) as progress:
-            results = acting.replay(
-                connection,
-                chosen[0],
-                AuditLogger.from_settings(settings),
-                settings=settings,
-                actor=actor(),
-                target=target,
-                again=again,
-                on_progress=lambda done: progress.advance(progress.task_ids[0], done),
-            )
+    run = partial(acting.replay, settings=load_settings(), target=target, again=again)
+    results = _act("replay", run, wanted, everything=everything, dry_run=dry_run, yes=yes, as_json=as_json)
+    if results is None:
+        return
     rows = [asdict(result) for result in results]
     columns = ["place", "topic", "subscription", "replayed", "skipped", "problem"]
     show_rows(rows, columns, as_json=as_json, empty="nothing was open")
@@ -212,30 +202,42 @@ def drop(
     as_json: JsonOption = False,
 ) -> None:
     """Delete dead letters for good, and mark messages of error topics as settled. The audit log keeps who did it."""
-    _require_filter(wanted, everything=everything)
-    database, settings = open_database()
-    with database.connect(Role.WRITER, autocommit=True) as connection:
-        chosen = _agreed(connection, "drop", wanted, dry_run=dry_run, yes=yes, as_json=as_json)
-        if chosen is None:
-            return
-        with progress_bar("dropping", chosen[1]) as progress:
-            dropped = acting.drop(
-                connection,
-                chosen[0],
-                AuditLogger.from_settings(settings),
-                actor=actor(),
-                on_progress=lambda done: progress.advance(progress.task_ids[0], done),
-            )
+    dropped = _act("drop", acting.drop, wanted, everything=everything, dry_run=dry_run, yes=yes, as_json=as_json)
+    if dropped is None:
+        return
     if as_json:
         print_json({"dropped": dropped})
     else:
         console.print(f"{dropped} dropped", highlight=False)
 
 
-def _require_filter(wanted: Filter, *, everything: bool) -> None:
-    """Refuse to take everything because somebody forgot the filter."""
+def _act(
+    what: str,
+    run: Callable[..., Done],
+    wanted: Filter,
+    *,
+    everything: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> Done | None:
+    """What came of it; None if nothing was done."""
     if not wanted.is_narrow and not everything:
+        # Nobody means everything who forgot the filter.
         raise InvalidInputError("filters", "at least one, or --all", "none")
+    database, settings = open_database()
+    with database.connect(Role.WRITER, autocommit=True) as connection:
+        chosen = _agreed(connection, what, wanted, dry_run=dry_run, yes=yes, as_json=as_json)
+        if chosen is None:
+            return None
+        with progress_bar(what, chosen[1]) as progress:
+            return run(
+                connection,
+                chosen[0],
+                AuditLogger.from_settings(settings),
+                actor=actor(),
+                on_progress=lambda done: progress.advance(progress.task_ids[0], done),
+            )
 
 
 def _agreed(

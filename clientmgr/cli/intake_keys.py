@@ -37,7 +37,9 @@ def create_command(
     ] = KeyKind.SERVER,
     origin: Annotated[
         list[str] | None,
-        typer.Option(help="A web page that may use it, like https://shop.example.com. Repeat it for more."),
+        typer.Option(
+            metavar="ORIGIN", help="A web page that may use it: https://shop.example.com. Repeat it for more."
+        ),
     ] = None,
     days: DaysOption = 0,
     as_json: JsonOption = False,

@@ -129,7 +129,7 @@ _CONSUMING = tuple(
 )
 _PUBLISHING = (f"{_BROKER_METRICS}:PUBLISHED",)
 _SUBSCRIPTIONS = tuple(
-    f"{_BROKER_METRICS}:{name}" for name in ("LAG_MESSAGES", "LAG_SECONDS", "WAITING_RETRIES", "DEAD_LETTERS")
+    f"{_BROKER_METRICS}:{name}" for name in ("LAG_MESSAGES", "LAG_SECONDS", "WAITING_RETRIES", "DEAD_LETTERS", "PAUSED")
 )
 _BROADCAST_METRICS = "streaming.live.broadcast.broadcast_metrics"
 _TELEMETRY_METRICS = "streaming.live.telemetry.telemetry_metrics"

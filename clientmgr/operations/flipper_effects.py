@@ -37,9 +37,9 @@ class FlipperEffect:
     def in_words(self) -> list[str]:
         """A sentence for each thing that would change."""
         at_least = "at least " if self.is_at_least else ""
+        own = f" Not changed, because of a setting of its own: {plural(self.own_settings, 'tenant')}."
         told = [
-            f"It changes {plural(self.tenants, 'tenant')}. "
-            f"Not changed, because of a setting of its own: {plural(self.own_settings, 'tenant')}.",
+            f"It changes {plural(self.tenants, 'tenant')}.{own if self.own_settings else ''}",
             f"In the last hour the device mappers were sent {at_least}{plural(self.messages_last_hour, 'message')} for "
             "what changes.",
         ]

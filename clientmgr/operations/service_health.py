@@ -15,6 +15,8 @@ from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.live.redis_stream import REDIS_ERRORS, open_redis
 from clientmgr.operations.dagster_addresses import trusting_own_certificate, ui_url
 
+SPARK: Final = "spark"
+"""No process of ours: others' server, which `up` may start."""
 ANSWER_WITHIN_S: Final = 2.0
 LATE_FROM: Final = 10_000
 """Positions that the durable writer has not read: some seconds' worth of a large fleet."""
@@ -34,7 +36,7 @@ class ServiceState:
 async def probe_services(settings: Settings) -> list[ServiceState]:
     probes = [_probe(entry, settings) for entry in _PROBED]
     if settings.spark_connect_url:
-        probes.append(_listens("spark", settings.spark_connect_url))
+        probes.append(_listens(SPARK, settings.spark_connect_url))
     return list(await asyncio.gather(*probes))
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from psycopg import Connection
 
+from clientmgr.base.wording import plural, span
 from clientmgr.broker.error_topics import ERROR_TOPICS, error_counts
 from clientmgr.broker.postgres.lag import SubscriptionLag, subscription_lag
 from clientmgr.contracts import topics
@@ -24,7 +25,6 @@ from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import Nothing, api_get, row_of
 from clientmgr_dashboard.operations.processes import OPERATIONS as PROCESSES
 from clientmgr_dashboard.operations.processes import DaemonState, process_states
-from clientmgr_dashboard.wording import plural
 
 COUNT_AT_MOST = 10_000
 """Unread messages of a partition: beyond this, the exact number does not matter."""
@@ -207,7 +207,7 @@ def _problems(
     daemons: list[DaemonState], groups: list[GroupLag], dead_letters: int, errors: list[ErrorTopic], stored: _Stored
 ) -> list[Problem]:
     problems = [
-        Problem(f"{group.subscription} is {group.oldest_unread_s:,.0f} s behind", f"/#lag-{group.subscription}")
+        Problem(f"{group.subscription} is {span(group.oldest_unread_s)} behind", f"/#lag-{group.subscription}")
         for group in groups
         if group.is_late
     ]

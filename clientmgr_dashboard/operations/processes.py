@@ -9,17 +9,17 @@ from msgspec.structs import replace
 from psycopg import Connection
 
 from clientmgr.base.database import Role
+from clientmgr.base.wording import plural
 from clientmgr.broker.postgres.lag import SubscriptionLag
 from clientmgr.contracts import daemons
 from clientmgr.contracts.daemon_entry import DaemonEntry
 from clientmgr.operations.daemon_health import READS, judge_all
 from clientmgr.operations.dagster_standing import DagsterStanding
 from clientmgr.operations.heartbeats import Sign, instances_of
-from clientmgr.operations.service_health import ServiceState
+from clientmgr.operations.service_health import SPARK, ServiceState
 from clientmgr_dashboard.access.authentication import Visitor
 from clientmgr_dashboard.context import Context
 from clientmgr_dashboard.operations.interface import NotFoundError, api_get, row_of
-from clientmgr_dashboard.wording import plural
 
 DAGSTER_DAEMON: Final = "dagster-daemon"
 CODE_SERVER: Final = "dagster-code-server"
@@ -157,12 +157,12 @@ async def show_process(context: Context, _visitor: Visitor, request: ProcessRequ
         return instances_of(connection, request.name)
 
     signs, entry = await context.read(read), _ENTRIES.get(request.name)
-    if entry is None and not signs:
+    if entry is None and not signs and request.name != SPARK:
         raise NotFoundError(f"there is no process {request.name}")
     arguments = next((one.arguments for one in entry.processes if one.name == request.name), ()) if entry else ()
     return ProcessDetail(
         request.name,
-        entry.does if entry else "",
+        entry.does if entry else "Spark Connect, for the runs of Dagster" if request.name == SPARK else "",
         " ".join(("clientmgr", *arguments)) if arguments else "",
         list(READS.get(request.name, ())),
         request.name in _GIVES_SIGNS,

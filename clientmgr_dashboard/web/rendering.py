@@ -12,12 +12,13 @@ from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
+from clientmgr.base import wording
+from clientmgr.base.wording import plural
 from clientmgr_dashboard import charts
 from clientmgr_dashboard.access.authentication import Authenticator, Visitor
 from clientmgr_dashboard.access.users import Role
 from clientmgr_dashboard.problems import Problem
 from clientmgr_dashboard.web.refusals import Refusal
-from clientmgr_dashboard.wording import plural
 
 UNKNOWN: Final = "–"
 
@@ -126,12 +127,7 @@ def ago(at: datetime | None) -> Markup | str:
 
 
 def span(seconds: float | None) -> str:
-    if seconds is None:
-        return UNKNOWN
-    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length:,.0f} {unit}"
-    return f"{max(seconds, 0):.0f} s"
+    return UNKNOWN if seconds is None else wording.span(seconds)
 
 
 def value(anything: Any) -> str:

@@ -43,7 +43,7 @@ async def test_old_messages_go_and_the_lag_is_told(
         await maintenance
 
 
-async def test_dead_letters_are_told_until_their_subscription_is_gone(
+async def test_dead_letters_and_pauses_are_told_until_their_subscription_is_gone(
     log_broker: PostgresBroker, database: Database, query: Callable[..., list[tuple[Any, ...]]]
 ) -> None:
     await ready(log_broker, "told-topic", "told-reader")
@@ -54,10 +54,15 @@ async def test_dead_letters_are_told_until_their_subscription_is_gone(
     async with await database.connect_async(Role.READER, autocommit=True) as connection:
         await export(connection)
         assert REGISTRY.get_sample_value("clientmgr_dead_letters", labels) == 2
+        assert REGISTRY.get_sample_value("clientmgr_subscription_paused", labels) == 0
+        query(f"INSERT INTO clientmgr.paused_subscriptions VALUES ('{labels['subscription']}', 'why', 'somebody')")
+        await export(connection)
+        assert REGISTRY.get_sample_value("clientmgr_subscription_paused", labels) == 1
         query("DELETE FROM clientmgr.dead_letter_queue")
         query("DELETE FROM clientmgr.consumer_offsets WHERE group_id = 'told-reader'")
         await export(connection)
     assert REGISTRY.get_sample_value("clientmgr_dead_letters", labels) is None
+    assert REGISTRY.get_sample_value("clientmgr_subscription_paused", labels) is None
     assert REGISTRY.get_sample_value("clientmgr_subscription_lag_seconds", labels) is None
 
 

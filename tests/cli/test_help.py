@@ -40,6 +40,7 @@ def test_help_tells_what_it_does_and_how_to_call_it(words: list[str]) -> None:
     described, options = result.out.partition("Usage:")[2].split("\n", 2)[2].split("Options:", 1)
     assert len(described.strip()) > 15, "a sentence about what it does"
     assert "<bool>" not in options, "a flag takes no value"
+    assert "<list[" not in options, "a type of Python says nothing to people"
     for line in re.split(r"\n  (?=-)", options.partition("Commands:")[0].strip()):
         assert len(re.split(r"\s{2,}", line, maxsplit=1)) == 2, f"no help for {line}"
 

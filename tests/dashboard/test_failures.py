@@ -47,6 +47,7 @@ def test_both_kinds_are_in_one_list_and_a_group_for_each_error_and_tenant(house:
     }
     found = visit.see(f"{FAILURES}?customerId={BUSY}&errorClass=InvalidMessageError")
     assert error in found
+    assert '<span class="code muted">c9</span>' in visit.see(FAILURES), "rows are told apart by their keys"
     assert f">{letter}<" not in found
     assert "Nothing matches" in visit.see(f"{FAILURES}?until=2020-01-01T00:00")
     seen, before = [], None

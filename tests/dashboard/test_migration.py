@@ -4,6 +4,9 @@ from tests.dashboard.house import BUSY, House, Visit
 
 
 def test_a_tenant_is_started_advanced_and_taken_back_from_its_page_and_audited(house: House, visit: Visit) -> None:
+    page = visit.see(f"/migration?customerId={BUSY}")
+    assert "it has left the legacy store already" in page
+    assert 'value="start"' not in page, "one click must not take it back to the legacy store"
     # A customer of its own stage, whatever the house's flippers for all are.
     visit.submit("/migration", {"customerId": BUSY, "move": "start"})
     page = visit.see(f"/migration?customerId={BUSY}&moved={BUSY}")

@@ -53,6 +53,15 @@ def test_errors_that_were_not_all_counted_are_at_least_so_many(
         assert f'<td class="num"><a href="/failures?topic={topic}">≥ 2</a></td>' in visit.see("/")
 
 
+def test_how_far_one_is_behind_is_in_units_that_people_use(spare_house: House) -> None:
+    spare_house.publish_and_write({"not": "an event"})
+    spare_house.query("UPDATE clientmgr.consumer_offsets SET next_offset = 1")
+    spare_house.query("UPDATE clientmgr.outbox_message_t SET published_at = now() - interval '3 hours 5 minutes'")
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        texts = [one["text"] for one in visit.get("/api/v1/overview").json()["problems"]]
+        assert "client-manager.writer is 3 h behind" in texts
+
+
 def test_a_process_that_is_gone_is_dead_however_little_it_leaves_unread(spare_house: House) -> None:
     spare_house.publish_and_write()
 
@@ -84,6 +93,7 @@ def test_every_process_of_the_system_is_listed_and_none_is_well_of_which_nothing
     assert expected <= set(found)
     assert {name for name, one in found.items() if one["isWell"] and not one["instances"]} == set()
     assert visit.get("/processes/nobody").status_code == 404
+    assert "Spark Connect" in visit.see("/processes/spark"), "the overview links to it"
 
 
 def test_what_reads_positions_has_worked_once_it_has_counted_some(spare_house: House) -> None:

@@ -119,6 +119,11 @@ def test_a_devices_story_joins_what_is_kept_with_what_the_log_has(house: House, 
     assert with_log["registered"]["topic"] == topics.WRITER
     assert with_log["linked to a contact"]["detail"] == f"contact {CONTACT}"
     assert with_log["linked to a contact"]["eventId"]
+    its_page = visit.see(f"/devices/one?customerId={BUSY}&applicationCode=A&clientId=c1")
+    offset = int(with_log["registered"]["offset"])
+    its_message = f"/messages/topic?topic={topics.WRITER}&before={offset + 1}"
+    assert its_message.replace("&", "&amp;") in its_page
+    assert f">{offset}</th>" in visit.see(its_message), "the link leads to the message"
     deleted = story(visit, BUSY, "over")
     assert [one["what"] for one in deleted] == ["deleted", "registered"]
     house.query("DELETE FROM clientmgr.outbox_message_t WHERE host_id = %s", str(BUSY))

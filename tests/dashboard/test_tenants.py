@@ -44,6 +44,7 @@ def test_tenants_are_found_by_what_is_wrong_with_them(visit: Visit) -> None:
 def test_pages_follow_each_other(visit: Visit) -> None:
     first = visit.see("/tenants?perPage=1&sort=customerId&order=asc")
     assert "2 in all, page 1 of 2" in first
+    assert f'href="/failures?customerId={BUSY}"' in visit.see(f"/tenants/{BUSY}")
     (following,) = re.findall(r'rel="next" href="([^"]+)"', first)
     assert listed(visit.see("/tenants" + following.replace("&amp;", "&"))) == [QUIET]
 

@@ -36,6 +36,17 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
             WRITERS,
             "4m",
         ),
+        # Paused for the first ten minutes.
+        Case(
+            {
+                f"clientmgr_subscription_lag_seconds{{{WRITER}}}": "400x20",
+                f"clientmgr_subscription_paused{{{WRITER}}}": "1x9 0x10",
+            },
+            "16m",
+            "client-manager.writer is 6m 40s behind",
+            WRITERS,
+            "9m",
+        ),
     ),
     "ClientManagerSubscriptionVeryLate": (
         Case(
@@ -44,6 +55,26 @@ CASES: Final[dict[str, tuple[Case, ...]]] = {
             "client-manager.writer is 1h 1m 40s behind",
             WRITERS,
             "4m",
+        ),
+        # Paused for the first ten minutes.
+        Case(
+            {
+                f"clientmgr_subscription_lag_seconds{{{WRITER}}}": "3700x20",
+                f"clientmgr_subscription_paused{{{WRITER}}}": "1x9 0x10",
+            },
+            "16m",
+            "client-manager.writer is 1h 1m 40s behind",
+            WRITERS,
+            "9m",
+        ),
+    ),
+    "ClientManagerSubscriptionPausedLong": (
+        Case(
+            {f"clientmgr_subscription_paused{{{WRITER}}}": "0x5 1x730"},
+            "727m",
+            "client-manager.writer has been paused for 12 hours",
+            WRITERS,
+            "725m",
         ),
     ),
     "ClientManagerLagNotTold": (

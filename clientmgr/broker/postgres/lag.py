@@ -122,6 +122,7 @@ class LagExport:
                 seconds=lag.seconds(),
                 waiting=lag.waiting,
                 dead=lag.dead,
+                paused=lag.pause is not None,
             )
         current = {(lag.topic, lag.subscription) for lag in lags}
         for gone in self._exported - current:

@@ -192,16 +192,9 @@ def _bounded(connection: Connection[Any], wanted: Filter) -> Filter:
 def _letters(wanted: Filter) -> Selection:
     """The filter as the dead letters know it."""
     return Selection(
-        topic=wanted.topic,
-        subscription=wanted.subscription,
-        tenant=wanted.tenant,
-        error_class=wanted.error_class,
-        since=wanted.since,
-        until=wanted.until,
-        contains=wanted.contains,
+        **wanted.narrowing(),
         ids=None if wanted.refs is None else [one.number for one in wanted.refs if one.kind == "d"],
         state={State.OPEN: LetterState.OPEN, State.REPLAYED: LetterState.REPLAYED}.get(wanted.state, LetterState.ANY),
-        not_after=wanted.not_after,
     )
 
 

@@ -16,6 +16,7 @@ from psycopg.rows import class_row, dict_row, tuple_row
 
 from clientmgr.base.errors import InvalidInputError, PermanentError
 from clientmgr.base.sqlfiles import named_queries
+from clientmgr.broker.dead_letters import FailureFilter
 from clientmgr.broker.error_topics import ERROR_TOPICS
 
 QUERIES: Final = named_queries("operations/queries/failures.sql")
@@ -65,24 +66,13 @@ class Ref:
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
-    """Which failed messages are meant. A field that is None selects all."""
+class Filter(FailureFilter):
+    """Which failed messages are meant. `topic` is where one came from, or the error topic in which it lies; messages
+    of error topics have no subscription.
+    """
 
-    topic: str | None = None
-    """Where the message came from, or the error topic in which it lies."""
-    subscription: str | None = None
-    """Where it failed. Messages of error topics have none."""
-    tenant: str | None = None
-    error_class: str | None = None
-    since: datetime | None = None
-    """Failed at this moment or later."""
-    until: datetime | None = None
-    contains: str | None = None
-    """Text in the message or in the error."""
     refs: Sequence[Ref] | None = None
     state: State = State.OPEN
-    not_after: datetime | None = None
-    """Leaves out what failed later: what somebody has not seen."""
 
     @property
     def is_narrow(self) -> bool:
@@ -91,15 +81,7 @@ class Filter:
 
     def parameters(self) -> dict[str, Any]:
         states = [one.value for one in State if one is not State.ANY] if self.state is State.ANY else [self.state.value]
-        return {
-            "topic": self.topic,
-            "subscription": self.subscription,
-            "tenant": self.tenant,
-            "error_class": self.error_class,
-            "since": self.since,
-            "until": self.until,
-            "not_after": self.not_after,
-            "contains": self.contains,
+        return self.narrowing() | {
             "states": states,
             "letters": self._numbers("d"),
             "error_topic_ids": None if self.refs is None else [one.topic_id for one in self.refs if one.kind == "e"],
