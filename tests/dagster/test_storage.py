@@ -67,3 +67,12 @@ def test_no_connection_is_shared_with_a_fork(stored: dg.DagsterInstance) -> None
     parts = (made.run_storage, made.event_log_storage, made.schedule_storage)
     (engine,) = {getattr(part, "_engine") for part in parts}  # noqa: B009  # of Dagster's Postgres storages
     assert isinstance(engine.pool, NullPool), "each connection is closed after its use"
+
+
+def test_the_daemons_looks_at_its_sensors_do_not_ask_which_tables_there_are(stored: dg.DagsterInstance) -> None:
+    stored.all_instigator_state()
+    stored.get_instigator_state("origin", "selector")
+    with statements_to_dagster() as statements:
+        stored.all_instigator_state()
+        stored.get_instigator_state("origin", "selector")
+    assert len(statements) == 2, statements
