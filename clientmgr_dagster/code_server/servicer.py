@@ -29,6 +29,8 @@ NEEDED_BY_EVERY_RUN: Final = (
     "psycopg2.extras",
     "upath.implementations.local",
     "watchdog.observers.polling",
+    "clientmgr_dagster.storage",
+    # The last: it freezes what is imported by now.
     "clientmgr_dagster.code_server.run_process",
 )
 """Besides the definitions. Whatever is missing here is imported by each run: slower, and no worse."""

@@ -5,9 +5,12 @@ from pathlib import Path
 STORAGE = """
 # Added by clientmgr, which sets these variables.
 storage:
-  postgres:
-    postgres_url:
-      env: DAGSTER_POSTGRES_URL
+  custom:
+    module: clientmgr_dagster.storage
+    class: Storage
+    config:
+      postgres_url:
+        env: DAGSTER_POSTGRES_URL
 
 local_artifact_storage:
   module: dagster._core.storage.root
