@@ -7,7 +7,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,7 @@ from psycopg import Connection
 
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.database import Role
-from clientmgr.base.errors import InvalidInputError
+from clientmgr.base.errors import ClientManagerError, InvalidInputError
 from clientmgr.base.masking import masked, masked_data, masked_words
 from clientmgr.base.settings import load_settings
 from clientmgr.cli.failure_filters import with_filters
@@ -31,6 +32,7 @@ from clientmgr.cli.output import (
     YesOption,
     actor,
     console,
+    errors,
     open_database,
     print_json,
     progress_bar,
@@ -176,14 +178,18 @@ def edit(
     if text is None:
         console.print("nothing was changed, so nothing was done", highlight=False)
         return
-    if dry_run:
-        topic = target if target in possible else possible[0] if possible else message.failure.topic
-        new = editing.mended(message, text, topic, max_bytes=settings.broker_max_message_bytes)
-        console.print(f"valid for {topic}; would change {', '.join(new.changed)}; nothing was done", highlight=False)
-        return
-    audit = AuditLogger.from_settings(settings)
-    with database.connect(Role.WRITER, autocommit=True) as connection:
-        done = editing.edit_and_replay(connection, ref, text, audit, settings=settings, actor=actor(), target=target)
+    with _kept_if_refused(ref, None if file else text):
+        if dry_run:
+            topic = target if target in possible else possible[0] if possible else message.failure.topic
+            new = editing.mended(message, text, topic, max_bytes=settings.broker_max_message_bytes)
+            changed = ", ".join(new.changed)
+            console.print(f"valid for {topic}; would change {changed}; nothing was done", highlight=False)
+            return
+        audit = AuditLogger.from_settings(settings)
+        with database.connect(Role.WRITER, autocommit=True) as connection:
+            done = editing.edit_and_replay(
+                connection, ref, text, audit, settings=settings, actor=actor(), target=target
+            )
     if as_json:
         print_json(asdict(done))
     else:
@@ -288,6 +294,20 @@ def _from_editor(text: str) -> str:
         except (OSError, subprocess.CalledProcessError) as error:
             raise InvalidInputError("EDITOR", "an editor that ends well (or give --file)", str(error)) from None
         return file.read_text()
+
+
+@contextmanager
+def _kept_if_refused(ref: Ref, text: str | None) -> Iterator[None]:
+    """Nobody writes a text twice: what came from an editor is kept if it is refused. In it, too, secrets are masked."""
+    try:
+        yield
+    except ClientManagerError:
+        if text is not None:
+            descriptor, kept = tempfile.mkstemp(prefix=f"clientmgr-{ref}-", suffix=".json")
+            with os.fdopen(descriptor, "w") as file:
+                file.write(text)
+            errors.print(f"your text is in {kept}: mend it, and give it with --file", highlight=False, soft_wrap=True)
+        raise
 
 
 def _record(message: FailedMessage) -> dict[str, Any]:

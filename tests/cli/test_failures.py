@@ -175,6 +175,20 @@ def test_an_edited_message_takes_the_place_of_the_one_that_failed(
         assert (wrong.code, field in wrong.err) == (2, True), wrong.err
 
 
+def test_a_text_from_the_editor_that_is_refused_is_kept(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    editor, wrong = tmp_path / "editor", '{"eventId":"mended'
+    editor.write_text(f"#!/bin/sh\nprintf '{wrong}' > \"$1\"\n")
+    editor.chmod(0o700)
+    monkeypatch.setenv("VISUAL", str(editor))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    refused = cli("failures", "edit", "d1")
+    (kept,) = tmp_path.glob("clientmgr-d1-*.json")
+    assert (refused.code, str(kept) in refused.err) == (2, True), refused.err
+    assert kept.read_text() == wrong
+
+
 def test_the_old_name_still_works(cli: Cli) -> None:
     assert [letter["id"] for letter in cli.ok("dlq", "list", "--json").json] == ["d3", "d2", "d1"]
 
