@@ -87,7 +87,7 @@ def start(
 ) -> MigrationStatus:
     """Begin, or begin anew what is under way: Dagster imports and compares. Where the mapper reads stays."""
     found = _locked(connection, settings, customer_id)
-    if found.stage in (Stage.POSTGRES_WITH_FALLBACK, Stage.POSTGRES_ONLY) and found.started:
+    if FLIPPERS[found.stage] != FLIPPERS[Stage.IMPORTING]:
         raise StageError(f"customer {customer_id} is at “{found.stage}” already: `back` it first to import it anew")
     _move(connection, audit, found, Stage.IMPORTING, actor=actor)
     return _again(connection, settings, customer_id)

@@ -7,8 +7,10 @@ def test_a_tenant_is_started_advanced_and_taken_back_from_its_page_and_audited(h
     page = visit.see(f"/migration?customerId={BUSY}")
     assert "it has left the legacy store already" in page
     assert 'value="start"' not in page, "one click must not take it back to the legacy store"
+    refused = visit.submit("/migration", {"customerId": BUSY, "move": "start"})
+    assert (refused.status_code, "`back` it first" in refused.text) == (409, True)
     # A customer of its own stage, whatever the house's flippers for all are.
-    visit.submit("/migration", {"customerId": BUSY, "move": "start"})
+    visit.submit("/migration", {"customerId": BUSY, "move": "back", "to": "importing"})
     page = visit.see(f"/migration?customerId={BUSY}&moved={BUSY}")
     assert "importing" in page
     assert "have not been imported and compared yet" in page
