@@ -99,7 +99,7 @@ def activate(
     _report(results, as_json=as_json)
 
 
-@app.command(context_settings=NEGATIVE_NUMBERS_ARE_ARGUMENTS)
+@app.command()
 def rename(
     customer_id: Annotated[str, typer.Argument()],
     name: Annotated[str, typer.Argument(help="What people call it; empty: nothing any more.")],
