@@ -5,7 +5,8 @@ from collections.abc import Iterable
 from clientmgr.audit.log import AuditLogger
 from clientmgr.base.customer_ids import CustomerId
 from clientmgr.base.database import Role
-from clientmgr.legacy_migration.moving import start
+from clientmgr.legacy_migration.moving import back
+from clientmgr.legacy_migration.stages import Stage
 from clientmgr.local.standins.legacy_devices import Item, dynamodb_value
 from tests.spark.tenants import Tenants
 
@@ -29,7 +30,8 @@ def items_of(customer: CustomerId, count: int, **attributes: object) -> list[Ite
 
 
 def begin_migration(tenants: Tenants, customers: Iterable[CustomerId]) -> None:
+    """Of customers whose mapper reads PostgreSQL, as for all in these tests: so they are taken back to it."""
     audit = AuditLogger.from_settings(tenants.settings)
     for customer in customers:
         with tenants.database.connect(Role.WRITER) as connection:
-            start(connection, audit, tenants.settings, customer, actor="test")
+            back(connection, audit, tenants.settings, customer, actor="test", to=Stage.IMPORTING)
