@@ -216,7 +216,8 @@ def test_a_contact_that_is_no_number_is_refused_in_the_form_with_the_field_in_fo
     browser.click("Find")
     browser.wait_for("Expected a contact's id, which is a number")
     focused = "[document.activeElement.name, document.activeElement.value, document.activeElement.ariaInvalid]"
-    assert browser.evaluate(focused) == ["wanted", "abc", "true"]
+    # A browser obeys `autofocus` when it has drawn the page.
+    eventually(lambda: browser.evaluate(focused) == ["wanted", "abc", "true"], "the field has the focus")
     assert browser.evaluate("document.querySelector('main input[name=customerId]').value") == str(BUSY)
     assert browser.evaluate(OVERFLOW) == 0
     keep_photograph(browser, "refused")
