@@ -1,4 +1,5 @@
 -- What the workers ask of a tenant's tables. :"schema" is the tenant's schema; keys come as arrays, rows as one JSON.
+-- Times of an upsert come from the new row: on a Citus cluster DO UPDATE may call no now().
 -- :info_columns, :info_assignments and :state_columns come from the registry of device fields: clientmgr/devices/queries.py.
 
 -- name: lock_writes
@@ -169,7 +170,7 @@ deleted AS (
 INSERT INTO :"schema".device_tombstones AS t (device_hash, contact_deleted_version)
 SELECT * FROM unnest(%(devices)s::bytea [], %(device_versions)s::bigint [])
 ON CONFLICT (device_hash) DO UPDATE
-    SET contact_deleted_version = excluded.contact_deleted_version, recorded_at = now()
+    SET contact_deleted_version = excluded.contact_deleted_version, recorded_at = excluded.recorded_at
     WHERE t.contact_deleted_version < excluded.contact_deleted_version;
 
 -- name: upsert_devices
@@ -203,7 +204,7 @@ ON CONFLICT (application_code, client_id) DO UPDATE SET
     provider = excluded.provider,
     last_seen_at = excluded.last_seen_at,
     orphaned_since = excluded.orphaned_since,
-    updated_at = now();
+    updated_at = excluded.updated_at;
 
 -- name: known
 -- What the tables know of: (1) these devices, (2) these tokens, (3) contacts that are not just any.
@@ -259,7 +260,7 @@ SELECT * FROM unnest(%(devices)s::bytea [], %(versions)s::bigint [], %(contact_v
 ON CONFLICT (device_hash) DO UPDATE SET
     deleted_version = excluded.deleted_version,
     contact_deleted_version = excluded.contact_deleted_version,
-    recorded_at = now();
+    recorded_at = excluded.recorded_at;
 
 -- name: upsert_claims
 INSERT INTO :"schema".push_token_claims (token_hash, device_hash, claimed_version)
@@ -289,7 +290,7 @@ kept AS (
     INSERT INTO :"schema".push_token_verdicts AS k (token_hash, status, verdict_version)
     SELECT token_hash, status, verdict_version FROM given
     ON CONFLICT (token_hash) DO UPDATE
-        SET status = excluded.status, verdict_version = excluded.verdict_version, recorded_at = now()
+        SET status = excluded.status, verdict_version = excluded.verdict_version, recorded_at = excluded.recorded_at
         WHERE k.verdict_version < excluded.verdict_version
             OR (k.verdict_version = excluded.verdict_version AND excluded.status = 'invalid')
 )

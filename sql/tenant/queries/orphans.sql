@@ -16,7 +16,7 @@ buried AS (
     INSERT INTO :"schema".device_tombstones AS t (device_hash, deleted_version)
     SELECT device_hash, last_seen_version FROM gone WHERE device_hash IS NOT NULL
     ON CONFLICT (device_hash) DO UPDATE
-        SET deleted_version = excluded.deleted_version, recorded_at = now()
+        SET deleted_version = excluded.deleted_version, recorded_at = excluded.recorded_at
         WHERE t.deleted_version < excluded.deleted_version
 )
 
