@@ -11,7 +11,8 @@ import psycopg
 from psycopg import Connection
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
-from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema, schema_name
+from clientmgr.base.citus import spreads_tenants
+from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, schema_name
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, MigrationError, TransientError
 from clientmgr.base.keyed_hashes import KeyedHashes
@@ -28,6 +29,7 @@ from clientmgr.tenants.cache_invalidation import CacheInvalidator, RedisCacheInv
 from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
 from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
+from clientmgr.tenants.spread_schemas import apply_spread, begin_spreading
 
 __all__ = ["Change", "TenantResult", "TenantSchemaManager"]
 
@@ -59,6 +61,8 @@ class TenantSchemaManager:
     ) -> None:
         self._database = database
         self._cache_invalidator = cache_invalidator or RedisCacheInvalidator(settings)
+        self._citus = settings.citus
+        self._spread: bool | None = None
         self._connections = settings.tenant_connections
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
         self._chunk_lock_timeout_ms = min(CHUNK_LOCK_TIMEOUT_MS, self._lock_timeout_ms or CHUNK_LOCK_TIMEOUT_MS)
@@ -192,7 +196,7 @@ class TenantSchemaManager:
         """Create or migrate the schemas of a few tenants in one transaction: all of them or, with an error, none."""
         with connection.transaction():
             if len(customer_ids) > 1:
-                connection.execute(f"SET LOCAL lock_timeout = {self._chunk_lock_timeout_ms:d}")
+                connection.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_for(len(customer_ids))}")
             tenants = lock_tenants(connection, customer_ids)
             _ensure_registered(customer_ids, tenants)
             behind = [tenant for tenant in tenants if not self._is_at_head(tenant)]
@@ -212,9 +216,16 @@ class TenantSchemaManager:
     def _apply_pending(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:
         started = time.monotonic()
         others_may_wait = len(tenants) > 1 and any(tenant.schema_version for tenant in tenants)
+        spread = self._spreads_tenants(connection)
+        if spread:
+            begin_spreading(connection, self._session_settings(len(tenants)))
         for tenant in tenants:
-            # One simple query: a round trip per tenant, however many files there are.
-            connection.execute(self._pending_ddl(tenant).encode())
+            # One round trip per tenant, however many files there are.
+            if spread:
+                apply_spread(connection, tenant.customer_id, self._pending_files(tenant))
+            else:
+                pending_ddl = in_schema("\n".join(self._pending_files(tenant)), tenant.customer_id)
+                connection.execute(pending_ddl.encode())
             if others_may_wait and time.monotonic() - started > CHUNK_PATIENCE_S:
                 raise TransientError("too slow to be done for several tenants in one transaction")
 
@@ -282,8 +293,20 @@ class TenantSchemaManager:
         return connection
 
     def _configure(self, connection: Connection[Any]) -> None:
-        settings = {"lock_timeout": str(self._lock_timeout_ms), **self._hashes.session_settings()}
+        settings = self._session_settings()
         connection.execute("; ".join(f"SET {name} = '{value}'" for name, value in settings.items()).encode())
+
+    def _session_settings(self, tenants: int = 1) -> dict[str, str]:
+        return {"lock_timeout": self._lock_timeout_for(tenants), **self._hashes.session_settings()}
+
+    def _lock_timeout_for(self, tenants: int) -> str:
+        return str(self._chunk_lock_timeout_ms if tenants > 1 else self._lock_timeout_ms)
+
+    def _spreads_tenants(self, connection: Connection[Any]) -> bool:
+        """Asked once, by whoever comes first. Whoever comes at the same time asks as well, and hears the same."""
+        if self._spread is None:
+            self._spread = spreads_tenants(connection, self._citus)
+        return self._spread
 
     def _is_at_head(self, tenant: Tenant) -> bool:
         return tenant.status == TenantStatus.ACTIVE and tenant.schema_digest == self.head_digest
@@ -301,11 +324,9 @@ class TenantSchemaManager:
                 f"{schema_name(tenant.customer_id)} is at version {tenant.schema_version}, unknown to this release"
             )
 
-    def _pending_ddl(self, tenant: Tenant) -> str:
-        schema = quoted_schema(tenant.customer_id)
-        parts = [f"CREATE SCHEMA {schema};"] if tenant.schema_version == 0 else []
-        parts += [in_schema(file.sql, tenant.customer_id) for file in self._migrations[tenant.schema_version :]]
-        return "\n".join(parts)
+    def _pending_files(self, tenant: Tenant) -> list[str]:
+        first = ['CREATE SCHEMA :"schema";'] if tenant.schema_version == 0 else []
+        return [*first, *(file.sql for file in self._migrations[tenant.schema_version :])]
 
     def _record_at_head(self, connection: Connection[Any], tenants: Sequence[Tenant]) -> None:
         applied = [(tenant, file) for tenant in tenants for file in self._migrations[tenant.schema_version :]]

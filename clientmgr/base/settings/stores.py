@@ -1,6 +1,7 @@
 """Where data is kept: our stores, embedded ones, and those of others."""
 
 from pathlib import Path
+from typing import Literal
 
 from pydantic import Field
 
@@ -25,6 +26,11 @@ class Stores:
     database_reader_url: PostgresUrl = Field(
         "",
         description="Login of role clientmgr_reader. Empty: DATABASE_URL's takes the role, unless it is a superuser.",
+    )
+    citus: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="Whether new tenants are spread over the nodes of a Citus cluster. auto: where the database is the "
+        "cluster's coordinator.",
     )
     redis_url: RedisUrl = Field("", description="Redis or Valkey. Empty: start an embedded one.")
 
