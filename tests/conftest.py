@@ -18,6 +18,7 @@ from clientmgr.local.embedded.postgres_logins import OWNER
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.local.embedded.server import EmbeddedServer
 from clientmgr.operations.migrations import migrate_database
+from tests.citus.cluster import ON_CLUSTER, CitusCluster, ClusterDatabases, template_name
 from tests.databases import Databases
 from tests.keys import TEST_KEY
 from tests.memory_folder import memory_folder
@@ -122,7 +123,10 @@ def _statements_keep_to_one_tenant(request: pytest.FixtureRequest) -> Iterator[N
 @pytest.fixture(scope="session")
 def postgres_server(
     tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
-) -> Iterator[EmbeddedPostgres]:
+) -> Iterator[EmbeddedPostgres | CitusCluster]:
+    if ON_CLUSTER:
+        yield CitusCluster(tmp_path_factory.mktemp("postgres"))
+        return
     with memory_folder(tmp_path_factory.mktemp("postgres")) as folder:
         server = EmbeddedPostgres(folder / "postgres", tuning=TEST_TUNING)
         server.start()
@@ -151,16 +155,20 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 
 @pytest.fixture(scope="session")
-def _databases(postgres_server: EmbeddedPostgres) -> Iterator[Databases]:
-    with Databases(postgres_server) as databases:
+def _databases(postgres_server: EmbeddedPostgres | CitusCluster) -> Iterator[Databases]:
+    on_cluster = isinstance(postgres_server, CitusCluster)
+    with ClusterDatabases(postgres_server) if on_cluster else Databases(postgres_server) as databases:
         yield databases
 
 
 @pytest.fixture(scope="session")
-def _template(postgres_server: EmbeddedPostgres, _databases: Databases) -> str:
-    _databases.create(TEMPLATE)
-    migrate_database(Database(postgres_server.url(TEMPLATE)), audit=AuditLogger(TEST_KEY.encode()))
-    return TEMPLATE
+def _template(postgres_server: EmbeddedPostgres | CitusCluster, _databases: Databases) -> Iterator[str]:
+    template = template_name() if ON_CLUSTER else TEMPLATE
+    _databases.create(template)
+    migrate_database(Database(postgres_server.url(template)), audit=AuditLogger(TEST_KEY.encode()))
+    yield template
+    if ON_CLUSTER:
+        _databases.drop(template)
 
 
 @pytest.fixture

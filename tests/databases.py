@@ -3,7 +3,7 @@
 import contextlib
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Protocol
 
 import psycopg
 from psycopg import Connection, sql
@@ -12,14 +12,21 @@ from clientmgr.base.database import Database
 from clientmgr.base.logins import LOGINS
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.contracts.handing_out import LOGIN_SETTINGS
-from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.postgres_logins import OWNER
+
+
+class Server(Protocol):
+    """What is asked of a server on which databases are made."""
+
+    def superuser_url(self, database: str = ...) -> str: ...
+    def url(self, database: str) -> str: ...
+    def role_settings(self, database: str) -> dict[str, str]: ...
 
 
 class Databases:
     """Makes and drops databases, over one connection as long as that lives."""
 
-    def __init__(self, server: EmbeddedPostgres) -> None:
+    def __init__(self, server: Server) -> None:
         self._server = server
         self._connection: Connection[Any] | None = None
 
@@ -44,6 +51,9 @@ class Databases:
         name = f"test_{uuid.uuid4().hex[:12]}"
         self.create(name, template)
         yield self.on(name)
+        self.drop(name)
+
+    def drop(self, name: str) -> None:
         # As superuser: the owner may not end what another role left connected.
         self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
 
@@ -64,7 +74,7 @@ class Databases:
         return self._connection
 
 
-def database_on(server: EmbeddedPostgres, name: str) -> Database:
+def database_on(server: Server, name: str) -> Database:
     """A database of the server, with a login for each role."""
     urls = server.role_settings(name)
     return Database(server.url(name), {role: urls[LOGINS[role]] for role in LOGIN_SETTINGS})

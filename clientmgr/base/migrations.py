@@ -53,6 +53,8 @@ DO $$
 DECLARE
     wanted CONSTANT name := coalesce(nullif({database}, ''), current_database());
 BEGIN
+    -- Each node of a Citus cluster is told by itself.
+    PERFORM set_config('citus.enable_ddl_propagation', 'off', true);
     IF NOT has_database_privilege('clientmgr_ddl', wanted, 'CREATE') THEN
         EXECUTE format('GRANT CREATE ON DATABASE %I TO clientmgr_ddl', wanted);
     END IF;
@@ -121,7 +123,11 @@ def apply_folders(
 def ensure_database_grants(connection: Connection[Any], database: str = "") -> None:
     """Let clientmgr_ddl create schemas in this database (or the named one), and nobody temporary tables. No dump and no
     copy of a database carries rights on the database with it."""
-    connection.execute(_DATABASE_GRANTS.format(database=sql.Literal(database)))
+    connection.execute(database_grants(database))
+
+
+def database_grants(database: str = "") -> sql.Composed:
+    return _DATABASE_GRANTS.format(database=sql.Literal(database))
 
 
 def pending(recorded: Sequence[tuple[int, str, str]], available: Sequence[Migration], where: str) -> list[Migration]:

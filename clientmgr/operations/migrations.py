@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from typing import Final
 
 from clientmgr.audit.log import PLATFORM, AuditEntry, AuditLogger
+from clientmgr.base.citus import STAY_HERE
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
 from clientmgr.base.migrations import apply_folders, ensure_database_grants
 from clientmgr.base.sqlfiles import sql_root
 from clientmgr.broker import publish_rights
 from clientmgr.erasure import places
+from clientmgr.operations.cluster import prepare_cluster
 from clientmgr.tenants import customer_data
 
 log = get_logger(__name__)
@@ -31,13 +33,18 @@ def folders() -> Sequence[str]:
 
 
 def migrate_database(
-    database: Database, chosen: Sequence[str] | None = None, *, audit: AuditLogger | None = None
+    database: Database,
+    chosen: Sequence[str] | None = None,
+    *,
+    audit: AuditLogger | None = None,
+    citus: str = "auto",
 ) -> list[str]:
     """Apply what is pending, of all folders or of the chosen ones. Returns the names of the files applied.
 
-    With `audit`, the platform's chain begins here: a verification expects one in every database.
+    Where the database is a Citus coordinator, the cluster is made ready for tenants. With `audit`, the platform's chain begins here: a verification expects one in every database.
     """
     with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
+        connection.execute(STAY_HERE)
         applied = apply_folders(connection, folders() if chosen is None else chosen)
         ensure_database_grants(connection)
         customer_data.ensure_grants(connection)
@@ -45,6 +52,7 @@ def migrate_database(
         publish_rights.ensure_grants(connection)
         if audit is not None and not _BEGIN_THE_PLATFORMS_CHAIN.isdisjoint(applied):
             audit.append(connection, [AuditEntry(PLATFORM, "migration", "database.migrate", "done")])
+    prepare_cluster(database, citus)
     for name in applied:
         log.info("migration applied", migration=name)
     return applied
