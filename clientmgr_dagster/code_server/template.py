@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import forkserver, resource_tracker, util
 from multiprocessing.context import ForkServerContext
-from typing import Final
+from typing import Any, Final
 
 from clientmgr_dagster.forks import ONE_THREAD
 
@@ -53,22 +53,22 @@ def start_template(module_name: str) -> ForkServerContext:
 @contextmanager
 def _forked_instead_of_started() -> Iterator[None]:
     """multiprocessing has no setting for it. Should the template die, a new one is started as a Python of its own."""
-    started = util.spawnv_passfds  # type: ignore[attr-defined]
-    util.spawnv_passfds = _fork  # type: ignore[attr-defined]
+    started = util.spawnv_passfds
+    util.spawnv_passfds = _fork
     try:
         yield
     finally:
-        util.spawnv_passfds = started  # type: ignore[attr-defined]
+        util.spawnv_passfds = started
 
 
-def _fork(_path: str, arguments: Sequence[str], passed: Sequence[int]) -> int:
+def _fork(path: bytes, args: Sequence[Any], passfds: Sequence[int]) -> int:
     """With these open files alone, as a Python of its own would have."""
     pid = os.fork()
     if pid:
         return pid
     try:
-        _close_all_but(passed)
-        exec(arguments[-1], {})  # noqa: S102  # what multiprocessing would have Python run
+        _close_all_but(passfds)
+        exec(args[-1], {})  # noqa: S102  # what multiprocessing would have Python run
     finally:
         os._exit(0)
 

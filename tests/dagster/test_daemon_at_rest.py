@@ -38,7 +38,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(threads.time, "time", clock)
+    monkeypatch.setattr(time, "time", clock)
     return clock
 
 
@@ -170,7 +170,12 @@ def test_a_thread_looks_after_news_at_its_own_pace_while_work_goes_on_and_after_
 
 def test_what_is_unfinished_is_asked_for_once_after_each_change(news: News, clock: Clock) -> None:
     asked: list[float] = []
-    unfinished = Unfinished(news, RUNS, lambda: not asked.append(clock.now))
+
+    def ask() -> bool:
+        asked.append(clock.now)
+        return True
+
+    unfinished = Unfinished(news, RUNS, ask)
     assert unfinished()
     clock.now += 1
     assert unfinished()
