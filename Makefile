@@ -108,7 +108,7 @@ bench: setup ## Run every benchmark: ours, the peers' and the physical limit, as
 	$(BIN)/python -m bench
 
 bench-check: setup ## What became slower since the newest tag (or BASE=revision): each benchmark in short, in turns
-	$(BIN)/python -m tools.bench_check --base "$(BASE)" --rounds $(or $(ROUNDS),3) $(NAMES)
+	$(BIN)/python -m tools.bench_check --base "$(BASE)" --rounds $(or $(ROUNDS),5) $(NAMES)
 
 soak: setup ## Kill and restart everything around the message log, for hours (MINUTES=60)
 	$(BIN)/python -m tests.broker.faults --minutes $(or $(MINUTES),60)

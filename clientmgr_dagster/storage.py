@@ -15,6 +15,8 @@ from dagster._serdes import ConfigurableClassData
 from dagster_postgres import DagsterPostgresStorage, PostgresScheduleStorage
 from sqlalchemy.engine import Connection, Engine
 
+from clientmgr.base.sqlfiles import named_queries
+
 LOOK_EVERY_S: Final = 300.0
 """After so long a new instance looks whether the tables are there, and makes them if somebody has dropped them."""
 
@@ -26,6 +28,8 @@ class _Known:
     engine: Engine
     looked_at: float
 
+
+_NEWS: Final = named_queries("dagster/queries/news.sql")
 
 _known: Final[dict[str, _Known]] = {}
 """By URL."""
@@ -52,6 +56,14 @@ class ScheduleStorage(PostgresScheduleStorage):
         return migration_name in self._seen
 
 
+def _have_the_tables_tell(engine: Engine) -> None:
+    """Of what is new in them: the daemon sleeps until it is told (clientmgr_dagster/daemon)."""
+    with engine.connect() as connection:
+        if not connection.exec_driver_sql(_NEWS["is_told"]).scalar_one():
+            # All of its commands are one transaction: they are sent as one.
+            connection.exec_driver_sql(_NEWS["tell"])
+
+
 class Storage(DagsterPostgresStorage):
     """Dagster's own, but the instances of a process share an engine."""
 
@@ -65,6 +77,8 @@ class Storage(DagsterPostgresStorage):
         known = _known.get(url)
         is_fresh = known is not None and now - known.looked_at < LOOK_EVERY_S
         storage = cls(url, should_autocreate_tables=not is_fresh, inst_data=inst_data)
+        if not is_fresh:
+            _have_the_tables_tell(storage._run_storage._engine)
         if known is None or not is_fresh:
             known = _known[url] = _Known(storage._run_storage._engine, now)
         storage._schedule_storage = ScheduleStorage(url, should_autocreate_tables=False)

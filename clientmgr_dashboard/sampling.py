@@ -1,4 +1,4 @@
-"""How fast topics grow: their newest offsets, read every few seconds while the dashboard runs."""
+"""How fast topics grow: their newest offsets, read every few seconds while somebody looks, and seldom otherwise."""
 
 import asyncio
 import contextlib
@@ -17,6 +17,9 @@ from clientmgr.broker.tailing import list_topics
 log = get_logger(__name__)
 
 SAMPLE_EVERY_S = 2.0
+UNWATCHED_EVERY_S = 60.0
+WATCHED_FOR_S = 30.0
+"""After somebody asked for a rate: pages ask again every few seconds."""
 KEPT = 150
 """Samples: five minutes."""
 RATE_OVER_S = 20.0
@@ -35,6 +38,8 @@ class LogSampler:
     def __init__(self, pool: AsyncConnectionPool) -> None:
         self._pool = pool
         self._samples: deque[Sample] = deque(maxlen=KEPT)
+        self._asked_at = float("-inf")
+        self._asked = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -55,9 +60,18 @@ class LogSampler:
             except (psycopg.Error, PoolTimeout, OSError) as error:
                 log.warning("the log could not be read, will try again", error=str(error).strip())
             await asyncio.sleep(SAMPLE_EVERY_S)
+            if time.monotonic() - self._asked_at > WATCHED_FOR_S:
+                self._asked.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._asked.wait(), UNWATCHED_EVERY_S - SAMPLE_EVERY_S)
+
+    def _is_watched(self) -> None:
+        self._asked_at = time.monotonic()
+        self._asked.set()
 
     def rate(self, topic: str) -> float | None:
         """Messages a second, recently; None: not known yet."""
+        self._is_watched()
         if len(self._samples) < 2:
             return None
         newest = self._samples[-1]
@@ -70,6 +84,7 @@ class LogSampler:
 
     def rates(self, topic: str) -> list[float]:
         """Messages a second between consecutive samples, the oldest first."""
+        self._is_watched()
         return [
             max(later.offsets.get(topic, 0) - earlier.offsets.get(topic, 0), 0) / (later.at - earlier.at)
             for earlier, later in itertools.pairwise(self._samples)

@@ -18,8 +18,8 @@ from clientmgr.operations.dagster_addresses import dagster_database_url
 
 _QUERIES = named_queries("dagster/queries/standing.sql")
 
-DAEMON_DEAD_AFTER_S: Final = 120.0
-"""Dagster's daemon says every 30 s that it lives."""
+DAEMON_DEAD_AFTER_S: Final = 240.0
+"""Each thread of Dagster's daemon says every 90 s that it lives (clientmgr_dagster/daemon)."""
 THREAD_STUCK_AFTER_S: Final = 900.0
 """One of its threads may be busy for long, with a backfill for one."""
 CONNECT_WITHIN_S: Final = 3

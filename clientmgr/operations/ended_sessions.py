@@ -7,9 +7,10 @@ import asyncio
 import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 import psycopg
+from psycopg import Connection
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
@@ -21,7 +22,7 @@ log = get_logger(__name__)
 
 CHANNEL: Final = "ended_sessions"
 READ_EVERY_S = 12.0
-"""Changes are notified. A read opens a connection and finds what no notification told: two fit into `STALE_AFTER_S`."""
+"""Changes are notified. A read finds what no notification told: two fit into `STALE_AFTER_S`."""
 STALE_AFTER_S = 30.0
 """Without a read for so long, nobody knows who has signed out meanwhile."""
 _QUERIES = named_queries("operations/queries/ended_sessions.sql")
@@ -48,6 +49,8 @@ class EndedSessions:
         self._read_at = float("-inf")
         self._news = asyncio.Event()
         self.loaded = asyncio.Event()
+        self._connection: Connection[Any] | None = None
+        """Kept from read to read."""
 
     @property
     def is_current(self) -> bool:
@@ -70,6 +73,13 @@ class EndedSessions:
 
     async def run(self) -> None:
         """Keep the list current until cancelled."""
+        try:
+            await self._follow()
+        finally:
+            if self._connection is not None:
+                self._connection.close()
+
+    async def _follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
             connect = functools.partial(self._database.connect_async, Role.READER, autocommit=True)
             tasks.create_task(listen(connect, CHANNEL, lambda _: self._news.set(), listening=self._news.set))
@@ -104,8 +114,23 @@ class EndedSessions:
             self._on_change()
 
     def _rows(self) -> Sequence[tuple[str, str, float]]:
-        with self._database.connect(Role.READER, autocommit=True) as connection:
-            return connection.execute(_QUERIES["ended"]).fetchall()
+        kept, self._connection = self._connection, None
+        if kept is not None:
+            try:
+                return self._read_over(kept)
+            except psycopg.OperationalError:
+                pass  # the server may have been restarted since
+        return self._read_over(self._database.connect(Role.READER, autocommit=True))
+
+    def _read_over(self, connection: Connection[Any]) -> Sequence[tuple[str, str, float]]:
+        """Keeps the connection for the next read."""
+        try:
+            rows = connection.execute(_QUERIES["ended"]).fetchall()
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return rows
 
     async def _store(self) -> None:
         waiting = dict(self._unstored)

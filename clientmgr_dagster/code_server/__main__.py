@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+from multiprocessing.context import ForkServerContext
 from types import FrameType
 
 from dagster._core.types.loadable_target_origin import LoadableTargetOrigin
@@ -20,6 +21,7 @@ from dagster._utils.log import configure_loggers
 from clientmgr.base.settings import load_settings
 from clientmgr.operations.heartbeats import beating
 from clientmgr_dagster.code_server.servicer import CodeServicer
+from clientmgr_dagster.code_server.template import start_template
 
 MODULE = "clientmgr_dagster.definitions"
 LOCATION = "client_manager"
@@ -36,22 +38,23 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--patience", type=float, default=20.0, help="seconds that runs may take to end by themselves")
     options = parser.parse_args(arguments)
     os.umask(0o077)
+    runs_context = start_template(options.module)
     configure_loggers(formatter="json", log_level=options.log_level.upper())
     _raise_on_signals()
     with beating(load_settings(), "dagster-code-server"):
         try:
-            serve(options.socket, options.module, options.location, options.patience)
+            serve(options.socket, options.module, options.location, options.patience, runs_context)
         except KeyboardInterrupt:
             return 0
     return 1
 
 
-def serve(socket: str, module: str, location: str, patience_s: float) -> None:
+def serve(socket: str, module: str, location: str, patience_s: float, runs_context: ForkServerContext) -> None:
     """Until a signal ends it, by KeyboardInterrupt."""
     logger = logging.getLogger("dagster.code_server")
     ended, threads = threading.Event(), FuturesAwareThreadPoolExecutor(max_workers=THREADS)
     servicer = CodeServicer(
-        module_name=module,
+        runs_context=runs_context,
         patience_s=patience_s,
         server_termination_event=ended,
         logger=logger,

@@ -6,12 +6,10 @@ Ends: told to stop, the server takes no more runs, waits for those under way, an
 run fails by itself, in the event log too, and Dagster starts it again.
 """
 
-import multiprocessing
-import os
 import threading
 import time
 from collections.abc import Sequence
-from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
 from typing import Any, Final
 
 import grpc
@@ -20,37 +18,19 @@ from dagster._grpc.server import DagsterApiServer
 from dagster._grpc.types import CancelExecutionRequest, GetCurrentRunsResult
 from dagster._serdes import deserialize_value, serialize_value
 
-from clientmgr_dagster.forks import ONE_THREAD
-
-NEEDED_BY_EVERY_RUN: Final = (
-    "dagster._core.secrets.env_file",
-    "dagster._grpc.impl",
-    "dagster_postgres",
-    "psycopg2.extras",
-    "upath.implementations.local",
-    "watchdog.observers.polling",
-    "clientmgr_dagster.storage",
-    # The last: it freezes what is imported by now.
-    "clientmgr_dagster.code_server.run_process",
-)
-"""Besides the definitions. Whatever is missing here is imported by each run: slower, and no worse."""
 LOOK_EVERY_S: Final = 0.1
 
 
 class CodeServicer(DagsterApiServer):
-    """Runs are forks of one process that has imported `module_name`."""
+    """Runs are forks of one process that has imported the definitions (template.py)."""
 
-    def __init__(self, *, module_name: str, patience_s: float, **dagster_s: Any) -> None:
+    def __init__(self, *, runs_context: ForkServerContext, patience_s: float, **dagster_s: Any) -> None:
         """`patience_s`: how long runs under way are waited for before they are interrupted."""
         super().__init__(**dagster_s)
         self._patience_s = patience_s
         self._stopping = threading.Event()
-        os.environ |= ONE_THREAD
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload([module_name, *NEEDED_BY_EVERY_RUN])
-        forkserver.ensure_running()
         # Dagster has no setting for it: a test looks whose child a run is.
-        self._mp_ctx = context  # type: ignore[assignment]  # both are contexts
+        self._mp_ctx = runs_context  # type: ignore[assignment]  # both are contexts
 
     def StartRun(self, request: Any, context: grpc.ServicerContext) -> Any:
         """Refused while we stop. Who is told so by an answer fails the run; who does not reach us asks again."""

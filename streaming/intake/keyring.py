@@ -3,10 +3,11 @@
 import asyncio
 import functools
 import time
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 import psycopg
+from psycopg import AsyncConnection
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.logs import get_logger
@@ -18,7 +19,8 @@ from streaming.intake.intake_metrics import KEYS
 
 log = get_logger(__name__)
 
-READ_EVERY_S: Final = 5.0
+READ_EVERY_S: Final = 12.0
+"""Changes are notified. A read finds what no notification told: two fit into `STALE_AFTER_S`."""
 STALE_AFTER_S: Final = 30.0
 """Without a read for so long, nobody knows which keys were revoked meanwhile."""
 
@@ -36,6 +38,8 @@ class Keyring:
         self._changed = asyncio.Event()
         self._read_at = float("-inf")
         self.loaded = asyncio.Event()
+        self._connection: AsyncConnection[Any] | None = None
+        """Kept from read to read."""
 
     @property
     def is_stale(self) -> bool:
@@ -60,9 +64,13 @@ class Keyring:
 
     async def run(self) -> None:
         """Ends only by cancellation."""
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._listen())
-            tasks.create_task(self._keep_reading())
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._listen())
+                tasks.create_task(self._keep_reading())
+        finally:
+            if self._connection is not None:
+                await self._connection.close()
 
     async def _listen(self) -> None:
         connect = functools.partial(self._database.connect_async, Role.READER, autocommit=True)
@@ -81,11 +89,29 @@ class Keyring:
             except TimeoutError:
                 pass
 
+    async def _live_keys(self) -> Sequence[LiveKey]:
+        kept, self._connection = self._connection, None
+        if kept is not None:
+            try:
+                return await self._read_over(kept)
+            except psycopg.OperationalError:
+                pass  # the server may have been restarted since
+        return await self._read_over(await self._database.connect_async(Role.READER, autocommit=True))
+
+    async def _read_over(self, connection: AsyncConnection[Any]) -> Sequence[LiveKey]:
+        """Keeps the connection for the next read."""
+        try:
+            found = await live_keys(connection)
+        except BaseException:
+            await connection.close()
+            raise
+        self._connection = connection
+        return found
+
     async def _read(self) -> None:
         # Counted from before the read: a change during the read is seen no later than that.
         began = time.monotonic()
-        async with await self._database.connect_async(Role.READER, autocommit=True) as connection:
-            found = await live_keys(connection)
+        found = await self._live_keys()
         self._keys = {key.key_id: key for key in found}
         self._secrets = {key_id: secret for key_id, secret in self._secrets.items() if key_id in self._keys}
         self.origins = frozenset(origin for key in found for origin in key.origins)

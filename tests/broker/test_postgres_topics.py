@@ -1,8 +1,6 @@
 """Topics and groups: names, making them at the same moment, resizing, retention, lag, and reading by offset."""
 
 import asyncio
-import threading
-import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -177,36 +175,6 @@ async def test_a_reader_with_its_own_books_keeps_what_it_has_not_passed(
     async with await database.connect_async(Role.WRITER, autocommit=True) as connection:
         await drop_group(connection, TOPIC)
     assert await trim(database) == 3
-
-
-class Sleeper(CursorReader):
-    """Says when it has nothing to read and begins to wait."""
-
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
-        self.asleep = threading.Event()
-
-    def _sleep_until_notified(self, topic: str, seconds: float) -> None:
-        self.asleep.set()
-        super()._sleep_until_notified(topic, seconds)
-
-
-async def test_a_reader_that_waits_is_woken_by_a_message_and_gives_up_in_time(
-    log_broker: PostgresBroker, database: Database, settings_for: Callable[[Database], Settings]
-) -> None:
-    await log_broker.ensure_topic("another-topic")
-    await log_broker.ensure_topic(TOPIC)
-    await log_broker.ensure_subscription(TOPIC, TOPIC)
-    with Sleeper(database, settings_for(database), TOPIC) as reader:
-        assert reader.wait_and_read(None, 10, within_s=0.05) == []
-        reader.asleep.clear()
-        began = time.monotonic()
-        waiting = asyncio.create_task(asyncio.to_thread(reader.wait_and_read, None, 10, within_s=300.0))
-        await asyncio.to_thread(reader.asleep.wait)
-        await log_broker.publish("another-topic", messages(range(3)))
-        await log_broker.publish(TOPIC, messages(range(1)))
-        assert [one.data for one in await waiting] == [b'{"n": 0}']
-        assert time.monotonic() - began < 200
 
 
 async def test_a_group_from_the_start_begins_at_the_oldest_message_kept(

@@ -24,7 +24,7 @@ from tests.keys import TEST_KEY
 def settings(
     database: Database, settings_for: Callable[[Database], Settings], monkeypatch: pytest.MonkeyPatch
 ) -> Settings:
-    settings = settings_for(database).model_copy(update={"lifecycle_wait_s": 0.0})
+    settings = settings_for(database)
     for name, value in settings.environment().items():
         monkeypatch.setenv(name, value)
     return settings

@@ -93,10 +93,9 @@ class Served:
         return run
 
     def forked_from(self) -> psutil.Process:
-        """Its forks have its command line."""
-        (parent,) = [
-            one for one in psutil.Process(self.process.pid).children() if "forkserver" in " ".join(one.cmdline())
-        ]
+        """It is a fork itself, and has the code server's command line, as its own forks have."""
+        server = psutil.Process(self.process.pid)
+        (parent,) = [one for one in server.children() if one.cmdline() == server.cmdline()]
         return parent
 
     def _events(self, run_id: str) -> list[dg.DagsterEvent]:

@@ -60,7 +60,7 @@ class System:
 
     def kill(self) -> None:
         """The daemon, the code server and whatever run they have in hand: at once and without a word."""
-        programs = [*mentioning("dagster._daemon"), *mentioning("clientmgr_dagster.code_server")]
+        programs = [*mentioning("clientmgr_dagster.daemon"), *mentioning("clientmgr_dagster.code_server")]
         ours = [program for program in programs if self.is_ours(program)]
         victims = {victim for process in ours for victim in with_descendants(process.pid)}
         for victim in victims:
@@ -112,7 +112,7 @@ def test_killed_in_mid_work_dagster_finishes_all_that_messages_ask_for_after_its
     assert system.statuses() == {LEAVING: "deleted", 7: "active", 8: "active", 9: "active"}
     created = system.query("SELECT customer_id FROM clientmgr.audit_log WHERE outcome = 'created' ORDER BY 1")
     assert created == [(LEAVING,), (7,), (8,), (9,)], "each once"
-    daemons = [process for process in mentioning("dagster._daemon") if system.is_ours(process)]
+    daemons = [process for process in mentioning("clientmgr_dagster.daemon") if system.is_ours(process)]
     started = [process for daemon in daemons for process in with_descendants(daemon.pid)]
     assert not mentioning("grpc", among=started), "it has no code server of its own"
     partitions = "SELECT partition FROM dagster.dynamic_partitions ORDER BY 1"

@@ -112,6 +112,12 @@ def test_a_tenant_is_found_and_its_chart_drawn(browser: Browser, address: str) -
     assert colours == 3
 
 
+def test_an_empty_page_of_failures_offers_nothing_to_be_done_with_all(browser: Browser, address: str) -> None:
+    visit(browser, f"{address}/failures?contains=nothing-has-this")
+    browser.wait_for("Nothing matches")
+    assert browser.evaluate("getComputedStyle(document.querySelector('.actions.sticky')).display") == "none"
+
+
 def test_a_failed_message_is_found_mended_replayed_and_seen_to_arrive(
     browser: Browser, address: str, house: House
 ) -> None:
@@ -119,6 +125,8 @@ def test_a_failed_message_is_found_mended_replayed_and_seen_to_arrive(
     house.publish_and_write(json.dumps(body).encode())
     visit(browser, f"{address}/failures?customerId={BUSY}&errorClass=InvalidMessageError&contains=31337")
     assert browser.evaluate("document.querySelector('button[value=replay]').disabled"), "nothing is chosen yet"
+    offered = "getComputedStyle(document.querySelector('button[value=replay-all]').parentElement).display"
+    assert browser.evaluate(offered) != "none"
     browser.evaluate("document.querySelector('input[name=ids]').click()")
     browser.wait_for("1 chosen", "waits while you choose")
     browser.click("Replay chosen")

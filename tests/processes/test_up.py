@@ -277,7 +277,7 @@ def test_each_process_is_handed_what_its_entry_names_and_nothing_else_that_opens
     own = {one.name: one for _, one in sharing(own_commands())}
     commands = {name: ["-m", "clientmgr", *one.arguments] for name, one in own.items()}
     commands["dagster-code-server"] = ["-m", "clientmgr_dagster.code_server"]
-    commands["dagster-daemon"] = ["-m", "dagster._daemon"]
+    commands["dagster-daemon"] = ["-m", "clientmgr_dagster.daemon"]
     commands["dagster-webserver"] = ["-m", "clientmgr_dashboard.dagster_ui"]
     entries = {name: one.entries for name, one in own.items()} | {entry.name: (entry,) for entry in DAGSTER}
     among = with_descendants(up.process.pid)
@@ -314,12 +314,12 @@ def test_a_second_one_in_the_same_folder_is_told_who_is_there(up: Up) -> None:
 
 
 def test_a_killed_program_is_restarted_and_named(up: Up) -> None:
-    (daemon, *_) = up.programs("dagster._daemon")
+    (daemon, *_) = up.programs("clientmgr_dagster.daemon")
     daemon.kill()
     up.wait_until(lambda: "dagster-daemon" in up.names("process restarted"), "the daemon is restarted")
     (died, *_) = [died for died in up.records("process died") if died["clientmgr"]["name"] == "dagster-daemon"]
     assert died["clientmgr"] == {"name": "dagster-daemon", "cause": "signal 9", "restart_in_s": 1.0}
-    assert eventually(lambda: up.programs("dagster._daemon"), "it runs again")[0].pid != daemon.pid
+    assert eventually(lambda: up.programs("clientmgr_dagster.daemon"), "it runs again")[0].pid != daemon.pid
 
 
 def test_a_killed_server_is_restarted_on_its_port_and_named(up: Up) -> None:

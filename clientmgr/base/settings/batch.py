@@ -31,13 +31,6 @@ class Dagster:
         ge=0,
         description="How long our part of Dagster's event log is kept; an asset's newest events stay in any case.",
     )
-    lifecycle_wait_s: float = Field(
-        4.0,
-        ge=0,
-        le=30,
-        description="How long Dagster's sensors on activations and deletions wait for a message, in each evaluation. "
-        "Dagster evaluates every 5 s.",
-    )
     daemon_late_after_s: float = Field(
         300.0, ge=0, description="A daemon whose oldest unread message is older than this is shown as late."
     )

@@ -23,11 +23,15 @@ log = get_logger(__name__)
 
 QUERIES = named_queries("gateway/queries/maintenance.sql")
 SNAPSHOT_QUERIES = named_queries("gateway/queries/snapshots.sql")
-DUE_MESSAGES_EVERY_S = 5.0
-"""At the latest: sooner when one is due sooner, or when one is published for later."""
+DUE_MESSAGES_EVERY_S = 60.0
+"""At the latest: sooner when one is due sooner, when one is published for later, and after a lost connection."""
 SHORTEST_PAUSE_S = 0.05
 DEAD_LETTERS_EVERY_S = 5.0
 RETENTION_EVERY_S = 15.0
+UNUSED_EVERY_S = 60.0
+"""Both, as long as there is no subscription."""
+AGAIN_S = 5.0
+"""After an error."""
 
 
 class Maintenance:
@@ -50,18 +54,21 @@ class Maintenance:
         while not stop.is_set():
             await wait_any(pause_s, stop, self._due_news)
             self._due_news.clear()
-            pause_s = DUE_MESSAGES_EVERY_S
+            pause_s = AGAIN_S
             try:
                 async with self._pool.connection() as connection:
                     next_due_s = await append_due_messages(connection)
-                if next_due_s is not None:
-                    pause_s = min(pause_s, max(next_due_s, SHORTEST_PAUSE_S))
                 if clock() >= dead_letters_at:
                     dead_letters_at = clock() + DEAD_LETTERS_EVERY_S
                     await self.forward_dead_letters()
                 if clock() >= retention_at:
                     retention_at = clock() + RETENTION_EVERY_S
-                    await self.apply_retention()
+                    if not await self.apply_retention():
+                        dead_letters_at = retention_at = clock() + UNUSED_EVERY_S
+                due_s = DUE_MESSAGES_EVERY_S if next_due_s is None else next_due_s
+                pause_s = max(
+                    min(due_s, DUE_MESSAGES_EVERY_S, min(dead_letters_at, retention_at) - clock()), SHORTEST_PAUSE_S
+                )
             except (psycopg.Error, PoolTimeout) as error:
                 if is_permanent(error):
                     raise
@@ -70,14 +77,18 @@ class Maintenance:
     async def forward_dead_letters(self) -> None:
         await self._for_each("with_dead_letters", self._forward_dead_letters)
 
-    async def apply_retention(self) -> None:
-        """Drop what subscriptions no longer keep, and record for the log's retention how far each has come."""
-        await self._for_each("subscription_names", self._apply_retention)
+    async def apply_retention(self) -> bool:
+        """Drop what subscriptions no longer keep, and record for the log's retention how far each has come.
+
+        False: there is no subscription.
+        """
+        found = await self._for_each("subscription_names", self._apply_retention)
         async with self._pool.connection() as connection:
             await connection.execute(QUERIES["forget_acknowledged"])
             await connection.execute(QUERIES["forget_freed_keys"])
             await connection.execute(QUERIES["advance_retention_groups"])
             await connection.execute(SNAPSHOT_QUERIES["forget_expired"])
+        return found > 0
 
     async def _forward_dead_letters(self, name: str) -> None:
         await self._dead_letters.forward(await self._subscriptions.find(name))
@@ -87,9 +98,10 @@ class Maintenance:
             with not_found_when_gone(name):
                 await connection.execute(QUERIES["apply_retention"], {"name": name})
 
-    async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> None:
+    async def _for_each(self, query: str, work: Callable[[str], Awaitable[None]]) -> int:
         """Do the work for each subscription that the query names. A failure does not stop the others."""
-        for name in await self._names(query):
+        names = await self._names(query)
+        for name in names:
             try:
                 await work(name)
             except Refusal:
@@ -98,6 +110,7 @@ class Maintenance:
                 if is_transient(error):
                     raise
                 log.warning("maintenance failed for a subscription", subscription=name, error=str(error))
+        return len(names)
 
     async def _names(self, query: str) -> list[str]:
         async with self._pool.connection() as connection, connection.cursor(row_factory=tuple_row) as cursor:

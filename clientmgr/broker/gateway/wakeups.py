@@ -75,7 +75,7 @@ class Wakeups:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Listen and look until `stop`, through any outage of the database."""
-        listening = asyncio.create_task(listen(self._connect, CHANNEL, self._heard, listening=self.look_now))
+        listening = asyncio.create_task(listen(self._connect, CHANNEL, self._heard, listening=self._listening))
         try:
             await self._look(stop)
         finally:
@@ -121,6 +121,11 @@ class Wakeups:
 
     async def _connect(self) -> AsyncConnection[Any]:
         return await self._database.connect_async(Role.WRITER, autocommit=True)
+
+    def _listening(self) -> None:
+        """Nobody was told of what came before."""
+        self.look_now()
+        self.due_news.set()
 
     def _heard(self, payload: str) -> None:
         if payload.isdecimal():

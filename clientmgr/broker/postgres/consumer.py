@@ -38,10 +38,11 @@ log = get_logger(__name__)
 # Retries that are put back into the log at a time.
 REQUEUE_AT_MOST = 500
 SHORTEST_SLEEP_S = 0.005
-IDLE_FACTOR = 10
+IDLE_FACTOR = 100
 """How far the wait between two looks grows while nothing comes and notifications would tell.
 
-They are never lost while their connection lives. What a look still finds is the work that others died with in hand.
+They are never lost while their connection lives. What a look still finds is the work that others died with in hand, and
+have not come back for: who starts looks at everything.
 """
 # The part of a loop's time that may go into retries that fail, while there is something else to read.
 FAILING_SHARE = 0.1

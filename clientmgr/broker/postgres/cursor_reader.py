@@ -5,7 +5,6 @@ replayed. A cursor that it is given has been stored, so all messages up to it co
 """
 
 import asyncio
-import time
 from types import TracebackType
 from typing import Any, Self
 
@@ -18,7 +17,6 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.broker.postgres.claim import QUERIES as CONSUMING_QUERIES
 from clientmgr.broker.postgres.reading import QUERIES, LoggedMessage, read_from
 from clientmgr.broker.postgres.transport import PostgresBroker
-from clientmgr.broker.postgres.wakeups import CHANNEL
 from clientmgr.broker.settling import as_text, passes_erased
 
 PAUSES = named_queries("broker/queries/pauses.sql")
@@ -55,24 +53,6 @@ class CursorReader:
             if messages or not found:
                 return messages
             after = found[-1].c_offset  # all of them erased: nobody needs to store a cursor behind them
-
-    def wait_and_read(self, cursor: str | None, limit: int, *, within_s: float) -> list[LoggedMessage]:
-        """As `read`, and where there is nothing, as soon as there is something; none after `within_s`."""
-        give_up_at = time.monotonic() + within_s
-        messages = self.read(cursor, limit)
-        if not messages and within_s:
-            topic = str(self._topic_id())
-            self._open.execute(f"LISTEN {CHANNEL}".encode())
-            # Before the first wait once more: nobody told us of what came before LISTEN.
-            while not (messages := self.read(cursor, limit)) and (left_s := give_up_at - time.monotonic()) > 0:
-                self._sleep_until_notified(topic, left_s)
-        return messages
-
-    def _sleep_until_notified(self, topic: str, seconds: float) -> None:
-        # Every topic's messages are notified on one channel.
-        for notification in self._open.notifies(timeout=seconds):
-            if notification.payload == topic:
-                return
 
     def bury(self, message: LoggedMessage, error: Exception) -> None:
         """Set a message aside where `clientmgr failures` shows it. Doing so twice changes only the time."""

@@ -125,8 +125,7 @@ def dagster_programs(settings: Settings, environment: dict[str, str]) -> list[Pr
             daemon.name,
             [
                 *(sys.executable, "-m", "clientmgr_dagster.code_server.awaited", socket),
-                *(sys.executable, "-m", "dagster._daemon", "run", "-w", workspace),
-                *("--log-format", "json", "--log-level", level),
+                *(sys.executable, "-m", "clientmgr_dagster.daemon", workspace, "--log-level", level),
             ],
             dagster_environment(daemon, settings, environment),
             grace_seconds=settings.shutdown_timeout_s,

@@ -51,7 +51,7 @@ def customer_activation_sensor(
 ) -> dg.SensorResult | dg.SkipReason:
     """Activate the customers that messages name, except those that are active or have a newer request."""
     with tenants.cursor_reader(ACTIVATE_CUSTOMER) as reader:
-        messages = _messages(context, tenants, reader, TENANTS_PER_RUN)
+        messages = reader.read(context.cursor, TENANTS_PER_RUN)
         asked = _understood(context, reader, messages, decode_activation)
     if not messages:
         return dg.SkipReason(f"nothing new in {ACTIVATE_CUSTOMER}")
@@ -86,7 +86,7 @@ def account_deletion_sensor(
 ) -> dg.SensorResult | dg.SkipReason:
     """One run per message: each deletion has a page that says who requested it and how it ended."""
     with tenants.cursor_reader(ACCOUNT_DELETION) as reader:
-        messages = _messages(context, tenants, reader, DELETIONS_PER_TICK)
+        messages = reader.read(context.cursor, DELETIONS_PER_TICK)
         asked = _understood(context, reader, messages, decode_deletion)
     if not messages:
         return dg.SkipReason(f"nothing new in {ACCOUNT_DELETION}")
@@ -108,13 +108,6 @@ def account_deletion_sensor(
         ],
         cursor=str(messages[-1].c_offset),
     )
-
-
-def _messages(
-    context: dg.SensorEvaluationContext, tenants: TenantsResource, reader: CursorReader, limit: int
-) -> list[LoggedMessage]:
-    """Waits for one, so that most of the time a message is seen when it comes and not at the daemon's next look."""
-    return reader.wait_and_read(context.cursor, limit, within_s=tenants.settings.lifecycle_wait_s)
 
 
 def _understood(

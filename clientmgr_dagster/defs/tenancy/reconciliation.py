@@ -1,7 +1,7 @@
 """`tenant_reconciliation`: what disagreed between registry, schemas and partitions, and what was done about it.
 
-A sensor looks every minute and requests a run only when there is something to repair. What a run could not repair is
-tried again after growing pauses. Until then it stays visible: the asset check fails.
+A sensor looks every few minutes, every minute after a change, and requests a run where something is to be repaired.
+What a run could not repair is tried again after growing pauses. Until then it stays visible: the asset check fails.
 """
 
 import hashlib
