@@ -5,6 +5,7 @@ import importlib
 import json
 import pkgutil
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Annotated
@@ -14,7 +15,7 @@ import typer
 from rich.console import Console
 
 import bench
-from bench.harness.machine import describe_machine
+from bench.harness.machine import Machine, describe_machine
 from bench.harness.options import TEMPORARY, Options
 from bench.harness.report import Comparison, Listing, print_result
 
@@ -46,7 +47,7 @@ def main(  # noqa: PLR0917 - these are the options of the command line
         typer.Option(help="Where the servers keep their data meanwhile. Not a RAM disk: there fsync costs nothing."),
     ] = TEMPORARY,
     tenants: Annotated[
-        int | None, typer.Option(min=1, help="How many tenants event_log and night have, instead of 10,000.")
+        int | None, typer.Option(min=1, help="How many tenants event_log, night and scaling have, instead of 10,000.")
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="Name the benchmarks and stop.")] = False,
 ) -> None:
@@ -69,14 +70,18 @@ def main(  # noqa: PLR0917 - these are the options of the command line
     results: dict[str, list[Comparison | Listing]] = {}
     for name in names or found:
         results[name] = []
-        # Printed as they come: a long run that breaks off has said something.
+        # Printed and kept as they come: a long run that breaks off has said something.
         for result in found[name].run(options):
             results[name].append(result)
             print_result(console, result)
+            if json_file is not None:
+                keep(json_file, machine, results)
     console.print(f"[dim]Load average at the end: {describe_machine().load_average}[/]")
-    if json_file is not None:
-        tables = {name: [dataclasses.asdict(table) for table in tables] for name, tables in results.items()}
-        json_file.write_text(json.dumps({"machine": dataclasses.asdict(machine), "benchmarks": tables}, indent=2))
+
+
+def keep(file: Path, machine: Machine, results: Mapping[str, Sequence[Comparison | Listing]]) -> None:
+    tables = {name: [dataclasses.asdict(table) for table in tables] for name, tables in results.items()}
+    file.write_text(json.dumps({"machine": dataclasses.asdict(machine), "benchmarks": tables}, indent=2))
 
 
 if __name__ == "__main__":

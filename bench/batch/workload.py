@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import psycopg
 
@@ -128,10 +129,15 @@ def make_workload(server: BenchPostgres, name: str, *, tenants: int, devices: in
     with database.connect(Role.OWNER, autocommit=True) as connection:
         connection.execute(_TABLES.encode())
         for customer, count in zip(customers, _shares(tenants, devices, skewed_share), strict=True):
-            statement = _DEVICES.format(schema=quoted_schema(customer))
-            connection.execute(statement.encode(), {"devices": count, "now": NOW})
+            put_devices(connection, customer, count)
         connection.execute("VACUUM ANALYZE")
     return Workload(name, database, settings, customers)
+
+
+def put_devices(connection: psycopg.Connection[Any], customer: CustomerId, count: int) -> None:
+    """So many rows of devices for a tenant that has none."""
+    statement = _DEVICES.format(schema=quoted_schema(customer))
+    connection.execute(statement.encode(), {"devices": count, "now": NOW})
 
 
 def _shares(tenants: int, devices: int, skewed_share: float) -> Sequence[int]:

@@ -1,6 +1,7 @@
 """Results and how they are shown: a table per comparison, ratios first, because figures depend on the machine."""
 
 import statistics
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rich.console import Console
@@ -41,6 +42,8 @@ class Listing:
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     notes: tuple[str, ...] = ()
+    figures: tuple[Mapping[str, object], ...] = ()
+    """The same unrounded, for programs: `--json` has them."""
 
 
 def speed_ratio(ours: Line, other: Line) -> float:

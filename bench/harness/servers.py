@@ -3,6 +3,7 @@
 import contextlib
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,6 +49,13 @@ class BenchPostgres:
             connection.execute("CHECKPOINT")
         if self._sync_disk:
             os.sync()
+
+    def crash_and_start(self) -> float:
+        """End it without a chance to tidy up. Returns how long it takes until it answers again, recovery included."""
+        self._server.crash()
+        started = time.perf_counter()
+        self._server.restart_on_same_port()
+        return time.perf_counter() - started
 
     def cpu_seconds(self) -> float | None:
         """The processor time that the server has used so far, all its processes together; None without /proc."""

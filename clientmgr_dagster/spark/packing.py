@@ -1,12 +1,15 @@
 """How a read of many tenants is cut into Spark's partitions. Pure.
 
 One partition per tenant would cost more than the work (200 of them three times what eight do), one for a huge tenant
-would keep the others waiting. So a large table is cut into ranges of its pages, and the pieces are packed.
+would keep the others waiting. So a large table is cut into ranges of its pages, and the pieces are packed. On a cluster
+a pack is of one node, and packs of all nodes come in turn: all nodes work at once.
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from clientmgr.base.customer_ids import CustomerId
 
@@ -16,11 +19,29 @@ PAGES_OF_A_QUERY = 8
 
 
 @dataclass(frozen=True, slots=True)
+class Place:
+    """Which server is asked. Without anything: the one that the connection string names, by the tables' own names."""
+
+    node: str = ""
+    """Host and port of a cluster's node that has the tenant and can be asked directly."""
+    distributed: bool = False
+    """Whether the cluster knows the tables: what they are called is no table of the server then."""
+    shards: tuple[tuple[str, int], ...] = ()
+    """Of a table that is cut: the tenant's tables and the numbers of the shards that hold them on the node."""
+    snapshot: str = ""
+    """Of a table that is cut: the node's own name of the moment. Empty: the read's (`Snapshot.id`)."""
+
+
+HERE: Final = Place()
+
+
+@dataclass(frozen=True, slots=True)
 class TableSize:
     """A tenant's table and how many pages the catalogue believes that it has."""
 
     customer_id: CustomerId
     pages: int
+    place: Place = HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +53,7 @@ class LargeTable:
     filenode: int = 0
     contact_bounds: tuple[int, ...] = ()
     """As the server's statistics have them, ascending; none: one slice takes all contacts."""
+    place: Place = HERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +72,7 @@ class Slice:
     weight: int = PAGES_OF_A_QUERY
     filenode: int | None = None
     """The file whose pages are meant; None: all of the table is, and that is no slice."""
+    place: Place = HERE
 
     @property
     def is_whole(self) -> bool:
@@ -69,7 +92,16 @@ def cut(table: LargeTable, *, pages_a_slice: int) -> list[Slice]:
         end = pages[number + 1] if number + 1 < count else None
         weight = max((table.pages if end is None else end) - first, 0) + PAGES_OF_A_QUERY
         slices.append(
-            Slice(table.customer_id, first, end, contacts[number], contacts[number + 1], weight, table.filenode)
+            Slice(
+                table.customer_id,
+                first,
+                end,
+                contacts[number],
+                contacts[number + 1],
+                weight,
+                table.filenode,
+                table.place,
+            )
         )
     return slices
 
@@ -95,5 +127,28 @@ def plan(
         if table.customer_id in cut_up:
             slices += cut(cut_up[table.customer_id], pages_a_slice=pages_a_slice)
         else:
-            slices.append(Slice(table.customer_id, weight=max(table.pages, 0) + PAGES_OF_A_QUERY))
-    return pack(slices, partitions)
+            weight = max(table.pages, 0) + PAGES_OF_A_QUERY
+            slices.append(Slice(table.customer_id, weight=weight, place=table.place))
+    return pack_by_node(slices, partitions)
+
+
+def pack_by_node(slices: Iterable[Slice], partitions: int) -> list[list[Slice]]:
+    """Packs that have slices of one node each, the nodes in turn. Each node has one at least, the busiest have more."""
+    by_node: dict[str, list[Slice]] = {}
+    for one in slices:
+        by_node.setdefault(one.place.node, []).append(one)
+    shares = _share_out({node: sum(one.weight for one in own) for node, own in by_node.items()}, partitions)
+    packs = [pack(own, shares[node]) for node, own in sorted(by_node.items())]
+    return [one for turn in itertools.zip_longest(*packs) for one in turn if one is not None]
+
+
+def _share_out(weights: Mapping[str, int], partitions: int) -> dict[str, int]:
+    """So that the heaviest pack is as light as can be."""
+    shares = dict.fromkeys(weights, 1)
+    heaviest = [(-float(weight), node) for node, weight in weights.items()]
+    heapq.heapify(heaviest)
+    for _ in range(partitions - len(shares) if shares else 0):
+        _, node = heapq.heappop(heaviest)
+        shares[node] += 1
+        heapq.heappush(heaviest, (-weights[node] / shares[node], node))
+    return shares

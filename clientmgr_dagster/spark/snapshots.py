@@ -4,10 +4,14 @@ An UPDATE gives a row another place in its table, and a slice is a range of plac
 open, exports its snapshot, and each task that reads a slice takes that snapshot. The driver ends it with the read; if
 the driver dies, PostgreSQL ends it with the connection; if its host is gone, `SPARK_SNAPSHOT_MAX_S` does. As long as it
 lives, VACUUM keeps what was deleted since, in all tables: so it is opened only where a table is large enough to be cut.
+
+On a cluster (`nodes.py`) each node has its own moment, and tasks read the tenant's shards on the node themselves. If a
+tenant is moved meanwhile, the shards of that moment are what they were; once they are dropped, the read begins anew.
 """
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from typing import Any, Final
 
 import adbc_driver_manager
@@ -16,13 +20,24 @@ import psycopg
 from adbc_driver_postgresql import dbapi
 from psycopg import Connection, sql
 
-from clientmgr.base.connection_rights import connect_checked
+from clientmgr.base.connection_rights import TooMightyError, connect_checked
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.errors import TransientError
 from clientmgr.base.settings import Settings
-from clientmgr_dagster.spark.packing import LargeTable, Slice
+from clientmgr_dagster.spark.nodes import (
+    PAGE_BYTES,
+    conninfo_of,
+    contact_bounds,
+    is_coordinator,
+    large_shards,
+    named_on,
+    places,
+    still_here,
+    tell_unreachable,
+)
+from clientmgr_dagster.spark.packing import LargeTable, Place, Slice
 
-PAGE_BYTES = 8192
+UNDEFINED_TABLE = "42P01"
 
 _LARGE = """
 SELECT wanted.customer_id, c.relpages, c.relfilenode::bigint
@@ -49,6 +64,8 @@ class Snapshot(msgspec.Struct, frozen=True):
     """PostgreSQL's name of it; empty: no table is large enough, and each is read as a whole."""
     pages_a_slice: int = 1
     tables: tuple[LargeTable, ...] = ()
+    nodes: tuple[str, ...] = ()
+    """Of a cluster: those that can be read directly, each with a moment of its own."""
 
 
 WHOLE_TABLES: Final = Snapshot()
@@ -58,8 +75,13 @@ WHOLE_TABLES: Final = Snapshot()
 def shared_snapshot(conninfo: str, settings: Settings, customers: Sequence[CustomerId]) -> Iterator[Snapshot]:
     """Hold a snapshot for as long as the `with` lasts. Actions on what is read with it belong inside."""
     pages = settings.spark_slice_mb * 1024 * 1024 // PAGE_BYTES
-    connection = connect_checked(conninfo, autocommit=True)
-    try:
+    with ExitStack() as opened:
+        connection = opened.enter_context(_kept_open(conninfo))
+        if settings.spark_reads_nodes and is_coordinator(connection):
+            placed = places(connection, customers)
+            connection.close()
+            yield _of_cluster(opened, placed, conninfo, settings, pages)
+            return
         # Before the snapshot is taken: a table that is rewritten in between is then known by its new file.
         large = connection.execute(_LARGE, {"customers": list(customers), "pages": pages}).fetchall()
         if not large:
@@ -71,10 +93,49 @@ def shared_snapshot(conninfo: str, settings: Settings, customers: Sequence[Custo
             for customer, size, filenode in large
         )
         yield Snapshot(_export(connection, settings.spark_snapshot_max_s), pages, tables)
+
+
+@contextmanager
+def _kept_open(conninfo: str) -> Iterator[Connection[Any]]:
+    connection = connect_checked(conninfo, autocommit=True)
+    try:
+        yield connection
     finally:
         # Closing ends the transaction. That it had ended before is for the tasks to notice.
         with suppress(psycopg.Error):
             connection.close()
+
+
+def _of_cluster(
+    opened: ExitStack,
+    placed: Mapping[CustomerId, Place],
+    conninfo: str,
+    settings: Settings,
+    pages: int,
+) -> Snapshot:
+    """A moment of each node that can be reached and has a large table."""
+    reached: list[str] = []
+    tables: list[LargeTable] = []
+    for node in sorted({one.node for one in placed.values() if one.node}):
+        try:
+            connection = opened.enter_context(_kept_open(conninfo_of(conninfo, node)))
+        except (psycopg.OperationalError, TooMightyError) as error:
+            tell_unreachable(node, error)
+            continue
+        reached.append(node)
+        own = {customer: place for customer, place in placed.items() if place.node == node}
+        if not (large := large_shards(connection, own, pages)):
+            connection.close()
+            continue
+        bounds = {customer: contact_bounds(connection, customer, own[customer]) for customer, *_ in large}
+        moment = _export(connection, settings.spark_snapshot_max_s)
+        still = still_here(connection, [own[customer] for customer, *_ in large])
+        tables += [
+            LargeTable(customer, size, filenode, bounds[customer], replace(own[customer], snapshot=moment))
+            for customer, size, filenode in large
+            if own[customer] in still
+        ]
+    return Snapshot("", pages, tuple(tables), tuple(reached))
 
 
 def _contact_bounds(connection: Connection[Any], customer_id: int) -> tuple[int, ...]:
@@ -92,6 +153,7 @@ def _export(connection: Connection[Any], max_s: int) -> str:
 
 def begin_at(connection: dbapi.Connection, snapshot_id: str, one: Slice) -> None:
     """Read a slice at that moment, in the transaction that has begun and asked nothing yet."""
+    snapshot_id = one.place.snapshot or snapshot_id
     with connection.cursor() as cursor:
         try:
             cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
@@ -103,9 +165,14 @@ def begin_at(connection: dbapi.Connection, snapshot_id: str, one: Slice) -> None
                 "tasks reach another server than the run does, as with replicas behind one name. "
                 f"PostgreSQL: {' '.join(str(error).split())}"
             ) from error
-        table = f"{quoted_schema(one.customer_id)}.devices"
+        table = named_on(f"{quoted_schema(one.customer_id)}.devices", one.customer_id, one.place)
         # With the lock nobody rewrites it (VACUUM FULL, TRUNCATE, some of ALTER TABLE) until this slice is read.
-        cursor.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+        try:
+            cursor.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
+        except adbc_driver_manager.Error as error:
+            if one.place.shards and error.sqlstate == UNDEFINED_TABLE:
+                raise SnapshotGoneError(f"{table} is gone: its tenant was moved to another node, or deleted") from error
+            raise
         cursor.execute(f"SELECT pg_relation_filenode({sql.Literal(table).as_string()}::regclass)::bigint")
         (filenode,) = cursor.fetchone() or (None,)
     if filenode != one.filenode:

@@ -7,6 +7,7 @@ source would be shown in plans, logs and Spark's UI.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -23,9 +24,11 @@ from pyspark.sql.types import StructType
 
 from clientmgr.base.connection_rights import connect_checked
 from clientmgr.base.customer_ids import CustomerId, in_schema, parse_customer_id, quoted_schema
+from clientmgr.base.errors import TransientError
 from clientmgr.devices.queries import device_queries
 from clientmgr_dagster.spark import device_columns
 from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
+from clientmgr_dagster.spark.nodes import conninfo_of, is_coordinator, named_on, sizes_on_nodes, tell_unreachable
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan
 from clientmgr_dagster.spark.registration import register_once
 from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, begin_at
@@ -110,10 +113,12 @@ class TenantReader(DataSourceReader):
                 yield condition
 
     def partitions(self) -> Sequence[Pack]:
+        snapshot = self._request.snapshot
         with connect_checked(self._conninfo) as connection:
             rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
-        tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
-        snapshot = self._request.snapshot
+            tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
+            if is_coordinator(connection):
+                tables = sizes_on_nodes(connection, self._conninfo, snapshot.nodes, tables)
         large = snapshot.tables if _adds_up(self._request.query) else ()
         packs = plan(tables, large, self._request.partitions, pages_a_slice=snapshot.pages_a_slice)
         # Spark wants at least one partition, also where there is no tenant.
@@ -122,7 +127,8 @@ class TenantReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         slices = cast(Pack, partition).slices
         arrow_schema = to_arrow_schema(self._schema, timezone="UTC")
-        with arrow_connection(self._conninfo) as connection:
+        with ExitStack() as opened:
+            connection = self._connected(opened, slices)
             for one in slices:
                 try:
                     for batch in self._batches(connection, one):
@@ -132,6 +138,20 @@ class TenantReader(DataSourceReader):
                     if not self._request.failures_as_rows or not still_answers(connection):
                         raise
                     yield _error_row(arrow_schema, one.customer_id, error)
+
+    def _connected(self, opened: ExitStack, slices: Sequence[Slice]) -> dbapi.Connection:
+        """To the node that the pack is of, or to the coordinator where we, unlike the driver, can't reach the node."""
+        if slices and (node := slices[0].place.node):
+            try:
+                return opened.enter_context(arrow_connection(conninfo_of(self._conninfo, node)))
+            except adbc_driver_manager.Error as error:
+                if not all(one.is_whole for one in slices):
+                    # Slices are of the node's own moment, which nobody else knows.
+                    raise TransientError(
+                        f"a task can't reach {node}; if none can, set SPARK_READS_NODES=false"
+                    ) from error
+                tell_unreachable(node, error)
+        return opened.enter_context(arrow_connection(self._conninfo))
 
     def _batches(self, connection: dbapi.Connection, one: Slice) -> Iterator[pa.RecordBatch]:
         if not one.is_whole:
@@ -147,7 +167,8 @@ class TenantReader(DataSourceReader):
             return _query(self._request, one, names)
         where = " AND ".join([*self._conditions, _in_pages(one)])
         columns = device_columns.select_list(names, one.customer_id)
-        return f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices AS d WHERE {where}"
+        text = f"SELECT {columns} FROM {quoted_schema(one.customer_id)}.devices AS d WHERE {where}"
+        return named_on(text, one.customer_id, one.place)
 
 
 def tenant_source(conninfo: str) -> type[DataSource]:
@@ -187,7 +208,7 @@ def _query(request: Request, one: Slice, names: Sequence[str]) -> str:
         else f"q.{name}"
         for name in names
     )
-    return f"SELECT {columns} FROM ({text}) AS q"
+    return named_on(f"SELECT {columns} FROM ({text}) AS q", customer_id, one.place)
 
 
 def _in_pages(one: Slice) -> str:

@@ -11,14 +11,19 @@ import bench.device_mapper
 import bench.event_log
 import bench.gateway
 import bench.imports
+import bench.scaling
 import bench.tenants
 import bench.writer
-from bench.__main__ import app
+from bench.__main__ import app, keep
 from bench.broadcast.servers import LIMIT, OURS
+from bench.harness.machine import describe_machine
 from bench.harness.measure import DifferentWorkError, Sample, ensure_same_work, take_turns
 from bench.harness.options import Options
-from bench.harness.report import Line, speed_ratio
+from bench.harness.report import Line, Listing, speed_ratio
 from bench.harness.servers import bench_postgres
+from bench.scaling.__main__ import published
+from bench.scaling.measured import Installation, figures, read_measured
+from bench.scaling.tables import blocks
 
 
 @pytest.mark.server
@@ -96,6 +101,25 @@ def test_the_dashboards_benchmark_runs_and_its_variants_show_the_same(tmp_path: 
     ]
     assert tables[-1].title == "Overview of 120 tenants"
     assert all("aim: under 200 ms" in table.notes[0] for table in tables)
+
+
+@pytest.mark.server
+@pytest.mark.bench
+def test_the_scaling_benchmark_runs_and_its_parts_can_be_put_together(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("SCALING_PARTS", "devices,writer,partitions,tenants")
+    results = list(bench.scaling.run(Options(quick=True, rounds=1, folder=tmp_path, tenants=2)))
+
+    file = tmp_path / "found.json"
+    keep(
+        file, describe_machine(), {"scaling": [*results, Listing("", (), (), figures=figures(Installation({"x": 3})))]}
+    )
+    measured = read_measured(file)
+    assert [one.tenants for one in measured.sizes] == [1, 2]
+    assert measured.sizes[1].relations > measured.sizes[0].relations
+    assert {one.schemas for one in measured.backends} == {1, 2}
+    assert blocks(measured).keys() == blocks(published()).keys()
 
 
 def test_variants_that_did_different_work_are_refused() -> None:

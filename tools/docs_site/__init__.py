@@ -12,6 +12,7 @@ NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
     "Start": (HOME, "docs/glossary.md", "docs/architecture.md", "docs/commands.md", "CHANGELOG.md"),
     "Operate": (
         "docs/operating.md",
+        "docs/scaling.md",
         "docs/dashboard.md",
         "docs/settings.md",
         "docs/daemons.md",

@@ -86,6 +86,11 @@ class Spark:
     spark_slice_mb: int = Field(
         128, ge=1, description="A tenant's table that is larger is read in slices of this size, all at one moment."
     )
+    spark_reads_nodes: bool = Field(
+        True,
+        description="On a Citus cluster, read tenants from the nodes that have them, where Spark can reach those; "
+        "otherwise all is read through the coordinator.",
+    )
     spark_snapshot_max_s: int = Field(
         3600,
         ge=1,

@@ -2,10 +2,12 @@
 
 import functools
 import os
+import platform
 import shutil
 import signal
 import stat
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -158,6 +160,8 @@ class EmbeddedPostgres(EmbeddedServer):
             "full_page_writes": "on" if tuning.fsync else "off",
             # Two thousand schemas' objects do not fit into the default lock table.
             "max_locks_per_transaction": "256",
+            # After a crash: file by file it takes 15 ms a tenant, minutes for ten thousand.
+            **({"recovery_init_sync_method": "syncfs"} if syncfs_tells_errors() else {}),
             **dict(tuning.extra),
         }
         options = [part for name, value in server_settings.items() for part in ("-c", f"{name}={value}")]
@@ -178,6 +182,10 @@ class EmbeddedPostgres(EmbeddedServer):
         # The backends of a killed server take a moment to see that it is gone.
         return "pre-existing shared memory block" in failure or super()._may_succeed_next_time(failure)
 
+    def _progress(self) -> int:
+        # What recovers says every ten seconds how far it is.
+        return self.log_file.read_bytes().count(b"elapsed time: ")
+
     def _answers(self) -> bool:
         try:
             psycopg.connect(self.superuser_url(), connect_timeout=2).close()
@@ -189,6 +197,15 @@ class EmbeddedPostgres(EmbeddedServer):
         if folder.stat().st_uid != user:
             for path in (folder, *folder.rglob("*")):
                 os.chown(path, user, user, follow_symlinks=False)
+
+
+@functools.cache
+def syncfs_tells_errors() -> bool:
+    """Whether the kernel can write a whole file system back and say what failed: Linux since 5.8."""
+    if sys.platform != "linux":
+        return False
+    major, minor = (int("".join(filter(str.isdigit, part))) for part in platform.release().split(".")[:2])
+    return (major, minor) >= (5, 8)
 
 
 @functools.cache

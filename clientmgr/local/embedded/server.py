@@ -123,6 +123,10 @@ class EmbeddedServer(abc.ABC):
     def _answers(self) -> bool:
         """Whether it takes connections by now."""
 
+    def _progress(self) -> int:
+        """Changes while a start that may take long gets on: it is waited for until it stands still."""
+        return 0
+
     def _confinement(self, wanted: Confinement) -> Confinement | None:
         """As wanted, where this kernel has Landlock."""
         if landlock_version():
@@ -135,7 +139,10 @@ class EmbeddedServer(abc.ABC):
 
     def _wait_until_ready(self, process: GuardedProcess) -> None:
         deadline = time.monotonic() + READY_TIMEOUT_S
+        progress = 0
         while not self._answers():
+            if (now := self._progress()) != progress:
+                progress, deadline = now, time.monotonic() + READY_TIMEOUT_S
             if process.exit_code() is not None:
                 reason = failure_reason(self.log_file.read_text(errors="replace"), self.folder)
                 raise EmbeddedServerError(f"{self.name} ended while starting: {reason}")
