@@ -51,6 +51,8 @@ from streaming.runtime.daemon import consume_until_stopped
 Work = Callable[[], Awaitable[int]]
 """Returns how many devices it was about."""
 
+NO_MORE_FIELDS: frozenset[str] = frozenset()
+"""Messages without a filter ask for addresses alone."""
 TX_PER_S = 20
 WARM_UP_S = 1.0
 
@@ -85,7 +87,7 @@ async def prepare_repository(task: Task) -> Work:
     repository = DeviceRepository(KeyedHashes.from_settings(settings_for(task.url)))
 
     async def read(connection: AsyncConnection[Any], tenant: CustomerId, contacts: range) -> int:
-        found = await repository.find_by_contact_keys(connection, tenant, APPLICATION, contacts)
+        found = await repository.find_by_contact_keys(connection, tenant, APPLICATION, contacts, fields=NO_MORE_FIELDS)
         return sum(map(len, found.values()))
 
     return await _in_lanes(task, read)
@@ -157,7 +159,7 @@ async def _all_devices(task: Task) -> dict[CustomerId, DevicesByContact]:
 async def _read_and_drop(connection: AsyncConnection[Any], tenant: CustomerId, contacts: Collection[int]) -> int:
     async with connection.cursor(binary=True) as cursor:
         parameters = {"application_code": APPLICATION, "contact_ids": bigint_array(contacts)}
-        await cursor.execute(find_query(tenant), parameters)
+        await cursor.execute(find_query(tenant, NO_MORE_FIELDS), parameters)
         return len(await cursor.fetchall())
 
 

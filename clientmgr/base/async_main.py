@@ -1,12 +1,17 @@
 """Runs an asynchronous program as a process: it is asked to stop by SIGTERM or Ctrl-C, and a second signal ends it."""
 
 import asyncio
+import gc
 import signal
 from collections.abc import Callable, Coroutine
 from types import FrameType
 from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+COLLECTED_AFTER = 50_000
+"""Objects made before the garbage collector looks at the young ones. At Python's 700 a daemon under load spends a tenth
+of its time looking at messages that make no cycles."""
 
 
 def run_until_stopped(
@@ -26,10 +31,13 @@ def run_until_stopped(
                 signal.signal(number, signal.SIG_DFL)
             loop.call_soon_threadsafe(stop.set)
 
+        threshold = gc.get_threshold()
+        gc.set_threshold(COLLECTED_AFTER, *threshold[1:])
         before = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
         try:
             return runner.run(main(stop)) or 0
         finally:
+            gc.set_threshold(*threshold)
             for number, handler in before.items():
                 signal.signal(number, handler)
 

@@ -1,6 +1,6 @@
 """A device as whoever sends to a contact sees it, the same from PostgreSQL and from DynamoDB. Types only."""
 
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct, field
@@ -38,6 +38,9 @@ class ContactDevice(Struct, frozen=True, gc=False):
         endpoint = msgspec.json.decode(self.web_push).get("endpoint")
         return endpoint if isinstance(endpoint, str) else None
 
+
+ADDRESS_FIELDS: Final = ContactDevice.__struct_fields__[: ContactDevice.__struct_fields__.index("language") + 1]
+"""What every message needs to know of a device: whose it is, how it is reached, and what it reads."""
 
 DevicesByContact = dict[int, list[ContactDevice]]
 """Contacts without a device are not in it."""

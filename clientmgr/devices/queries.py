@@ -7,13 +7,13 @@ Each file is read and completed once; for each tenant only the schema is put in 
 
 import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from clientmgr.base.errors import MigrationError
 from clientmgr.base.sqlfiles import named_queries
 from clientmgr.contracts.device_fields import FIELDS, INFO_FIELDS, DeviceField, Facet, Kind
-from clientmgr.devices.contact_devices import ContactDevice
+from clientmgr.devices.contact_devices import ADDRESS_FIELDS, ContactDevice
 from clientmgr.devices.rows import STATE_COLUMNS
 
 _OF_NAME: Final = {field.name: field for field in FIELDS}
@@ -77,6 +77,21 @@ _COLUMNS: Final = {
     "export_columns": ", ".join(_exported()),
     "silent_since": SILENT_SINCE,
 }
+
+
+def contact_devices_query(fields: Collection[str] | None) -> str:
+    """`find_by_contact_keys` with the addresses and these other fields of a `ContactDevice`. None: with all.
+
+    In the order of its fields, so that a row becomes a device as it is: null stands for what comes between them.
+    """
+    if fields is None:
+        return device_queries("contact_devices")["find_by_contact_keys"]
+    names = ContactDevice.__struct_fields__
+    wanted = {*ADDRESS_FIELDS, *fields}
+    last = max(names.index(name) for name in wanted)
+    columns = [_for_senders(_OF_NAME[name]) if name in wanted else "NULL" for name in names[: last + 1]]
+    sql = named_queries("tenant/queries/contact_devices.sql")["find_by_contact_keys"]
+    return sql.replace(":contact_device_columns", ", ".join(columns))
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.base.keyed_hashes import KeyedHashes
 from clientmgr.contracts.push_tokens import token_digest
 from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact, Reported
-from clientmgr.devices.queries import REPORTED_COLUMNS, TOKEN_FIELDS, device_queries
+from clientmgr.devices.queries import REPORTED_COLUMNS, TOKEN_FIELDS, contact_devices_query, device_queries
 
 _QUERIES = device_queries("contact_devices")
 _CLIENT_ID = operator.attrgetter("client_id")
@@ -34,17 +34,20 @@ class DeviceRepository:
         customer_id: CustomerId,
         application_code: str,
         contact_ids: Collection[int],
+        *,
+        fields: frozenset[str] | None = None,
     ) -> DevicesByContact:
         """The devices of these contacts in an application, by contact and in the order of their client ids.
 
-        One query, however many; some hundred contacts at a time pay best.
+        `fields`: those to read besides the address, which all have; the others are None. Without it all are read: that
+        takes twice as long. One query, however many; some hundred contacts at a time pay best.
         """
         found: DevicesByContact = {}
         if not contact_ids:
             return found
         async with connection.cursor(row_factory=tuple_row, binary=True) as cursor:
             await cursor.execute(
-                find_query(customer_id),
+                find_query(customer_id, fields),
                 {"application_code": application_code, "contact_ids": bigint_array(contact_ids)},
             )
             for row in await cursor.fetchall():
@@ -121,9 +124,9 @@ def _reported_of(row: Sequence[Any]) -> Reported:
 
 
 @functools.lru_cache(maxsize=4096)
-def find_query(customer_id: CustomerId) -> bytes:
+def find_query(customer_id: CustomerId, fields: frozenset[str] | None = None) -> bytes:
     """The query behind `find_by_contact_keys`, with the customer's schema in it."""
-    return in_schema(_QUERIES["find_by_contact_keys"], customer_id).encode()
+    return in_schema(contact_devices_query(fields), customer_id).encode()
 
 
 @functools.lru_cache(maxsize=4096)

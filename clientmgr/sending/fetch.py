@@ -68,12 +68,17 @@ class DeviceFetcher:
         application_code: str,
         contact_ids: Collection[int],
         strategy: Strategy,
+        *,
+        fields: frozenset[str] | None = None,
     ) -> Fetched:
+        """`fields`: what PostgreSQL is asked for besides addresses. None: everything. DynamoDB has no such choice."""
         found: DevicesByContact = {}
         missing = contact_ids
         if strategy is not Strategy.DYNAMODB:
             started = time.monotonic()
-            found = await self._repository.find_by_contact_keys(connection, customer_id, application_code, contact_ids)
+            found = await self._repository.find_by_contact_keys(
+                connection, customer_id, application_code, contact_ids, fields=fields
+            )
             FETCH_SECONDS.labels("postgres").observe(time.monotonic() - started)
             missing = [contact_id for contact_id in contact_ids if contact_id not in found]
         CONTACTS.labels(strategy, "postgres").inc(len(contact_ids) - len(missing))

@@ -24,6 +24,8 @@ BOOLEAN_FIELDS: Final = _compared(Compares.BOOLEAN)
 JSON_FIELDS: Final = _compared(Compares.MEMBERS)
 """Objects: a field of them is named with a dot, `attributes.tier`."""
 
+_ATTRIBUTES: Final = {**TEXT_FIELDS, **VERSION_FIELDS, **NUMBER_FIELDS, **BOOLEAN_FIELDS}
+
 APPLICATION_CODE: Final = "applicationCode"
 """Also a field of a device, but the same for all that a message can reach: it names its application itself."""
 
@@ -48,6 +50,11 @@ def field_named(name: str, path: str) -> tuple[Read, Prepare, bool]:
     if name == APPLICATION_CODE:
         raise refused(path, "any field of a device but this one, which the message itself has", name)
     raise refused(path, "a field of a device", name)
+
+
+def attribute_named(name: str) -> str:
+    """The field of a `ContactDevice` that a filter's field is in. For names that `field_named` has taken."""
+    return _ATTRIBUTES.get(name) or JSON_FIELDS[name.partition(".")[0]]
 
 
 def as_text(value: Any, path: str | None = None) -> Any:

@@ -6,7 +6,7 @@ too many is worse than sending to none.
 """
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -14,7 +14,7 @@ import msgspec
 
 from clientmgr.contracts.decoding import InvalidMessageError
 from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.sending.filter_fields import Prepare, Read, as_scalar, field_named, refused
+from clientmgr.sending.filter_fields import Prepare, Read, as_scalar, attribute_named, field_named, refused
 
 MAX_NESTING = 32
 
@@ -86,6 +86,15 @@ class Not:
 def compile_filter(node: Any, path: str = "filter", levels: int = MAX_NESTING) -> Criterion | None:
     """The filter, ready to be asked; None: every device matches. `InvalidMessageError` tells what is wrong where."""
     return None if node is None or node == {} else _compile(node, path, levels)
+
+
+def fields_of(node: Any) -> Iterator[str]:
+    """The fields of a `ContactDevice` that a filter asks for. For filters that `compile_filter` has taken."""
+    if node:
+        if "field" in node:
+            yield attribute_named(node["field"])
+        for part in (*node.get("all", ()), *node.get("any", ()), node.get("not")):
+            yield from fields_of(part)
 
 
 def _compile(node: Any, path: str, levels: int) -> Criterion:

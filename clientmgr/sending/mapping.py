@@ -18,7 +18,7 @@ from clientmgr.devices.contact_devices import ContactDevice, DevicesByContact
 from clientmgr.sending.assemble.interface import Assembler, Delivery
 from clientmgr.sending.assemble.stored import StoredAssembler
 from clientmgr.sending.assemble.webpush import subscription_of
-from clientmgr.sending.filtering import compile_filter
+from clientmgr.sending.filtering import compile_filter, fields_of
 from clientmgr.sending.identity import OutMessageIds
 from clientmgr.sending.language import choose_language
 from clientmgr.sending.providers import ASSEMBLERS_OF_CHANNEL
@@ -119,6 +119,8 @@ class MessageMapper:
         self._ids = OutMessageIds(message.message_id, message.application_code)
         self._tenant = str(message.customer_id)
         self._encode = msgspec.json.Encoder().encode
+        self.fields = frozenset(fields_of(message.filter)) | ({"last_seen_at"} if self._stored else set())
+        """What has to be known of a device besides its address."""
 
     def map(self, recipients: Sequence[Recipient], devices: DevicesByContact, mapped: Mapped) -> None:
         """Add the outgoing messages of these recipients, or why there are none, to `mapped`."""

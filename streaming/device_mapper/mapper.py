@@ -69,6 +69,10 @@ class Portion:
     def contact_ids(self) -> list[int]:
         return list({recipient.contact_id: None for _, some in self.parts for recipient in some})
 
+    def fields(self) -> frozenset[str]:
+        """What has to be known of a device besides its address."""
+        return frozenset[str]().union(*(job.mapper.fields for job, _ in self.parts))
+
 
 class DeviceMapper:
     """Handles batches of one `sending-<batch|tx>-devicemapper-<dg>`."""
@@ -163,7 +167,7 @@ class DeviceMapper:
     async def _fetch(self, connection: AsyncConnection[Any], customer_id: CustomerId, portion: Portion) -> Fetched:
         contacts = portion.contact_ids()
         fetched = await self._fetcher.fetch(
-            connection, customer_id, portion.application_code, contacts, portion.strategy
+            connection, customer_id, portion.application_code, contacts, portion.strategy, fields=portion.fields()
         )
         if portion.strategy is Strategy.POSTGRES_THEN_DYNAMODB:
             self._fallback_answers.note(customer_id, len(contacts), len(fetched.from_dynamodb))

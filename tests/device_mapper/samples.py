@@ -1,12 +1,13 @@
 """What the device mapper's tests are made of: messages and devices."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 from hypothesis import settings
 
 from clientmgr.contracts.sending import SendingMessage, decode_message
-from clientmgr.devices.contact_devices import ContactDevice
+from clientmgr.devices.contact_devices import ADDRESS_FIELDS, ContactDevice
 
 unhurried = settings(deadline=None)
 """For properties: how long an example takes says more of the machine than of the code."""
@@ -22,6 +23,11 @@ SUBSCRIPTION = {
         "auth": "BTBZMqHH6r4Tts7J_aSIgg",
     },
 }
+
+
+def as_read(one: ContactDevice, fields: Iterable[str]) -> ContactDevice:
+    """A device as the daemon reads it: with its address and these fields."""
+    return ContactDevice(**{name: getattr(one, name) for name in {*ADDRESS_FIELDS, *fields}})
 
 
 def message(**changes: Any) -> dict[str, Any]:

@@ -29,7 +29,17 @@ from clientmgr.sending.assemble.interface import Delivery
 from clientmgr.sending.identity import NAMESPACE, OutMessageIds
 from clientmgr.sending.mapping import OutMessage, Reason
 from tests.device_mapper.cases import CASES, PLAIN, assembled, judged
-from tests.device_mapper.samples import APPLICATION, NOW, browser, decoded, device, message, recipient, unhurried
+from tests.device_mapper.samples import (
+    APPLICATION,
+    NOW,
+    as_read,
+    browser,
+    decoded,
+    device,
+    message,
+    recipient,
+    unhurried,
+)
 
 with warnings.catch_warnings():
     # It is moving from tokens to installation ids, and so are we: both are sent for as long as FCM takes both.
@@ -46,6 +56,12 @@ def test_it_is_what_the_golden_file_says(name: str) -> None:
     if os.environ.get("GOLDEN") == "write":
         file.write_text(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
     assert document == json.loads(file.read_text())
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_message_takes_an_address_and_nothing_else_of_a_device(name: str) -> None:
+    changes, content, one = CASES[name]
+    assert judged(changes, content, as_read(one, [])) == judged(changes, content, one)
 
 
 def test_no_golden_file_is_left_over() -> None:

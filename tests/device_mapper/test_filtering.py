@@ -15,9 +15,9 @@ from clientmgr.sending.filter_fields import (
     TEXT_FIELDS,
     VERSION_FIELDS,
 )
-from clientmgr.sending.filtering import COMPARISONS, MAX_NESTING, compile_filter
+from clientmgr.sending.filtering import COMPARISONS, MAX_NESTING, compile_filter, fields_of
 from clientmgr.sending.versions import parse_version
-from tests.device_mapper.samples import device, unhurried
+from tests.device_mapper.samples import as_read, device, unhurried
 
 
 def matches(node: Any, one: ContactDevice) -> bool:
@@ -256,6 +256,13 @@ def test_de_morgan_holds(node: dict[str, Any], one: ContactDevice) -> None:
 
 @unhurried
 @given(trees, devices)
+def test_a_filter_asks_for_all_that_it_looks_at(node: dict[str, Any], one: ContactDevice) -> None:
+    """The daemon reads no other fields: one that it does not ask for would be none of any device's."""
+    assert matches(node, as_read(one, fields_of(node))) is matches(node, one)
+
+
+@unhurried
+@given(trees, devices)
 def test_whoever_does_not_match_is_told_why(node: dict[str, Any], one: ContactDevice) -> None:
     criterion = compile_filter(node)
     assert criterion is not None
@@ -263,5 +270,9 @@ def test_whoever_does_not_match_is_told_why(node: dict[str, Any], one: ContactDe
 
 
 def test_all_fields_of_a_device_but_secrets_can_be_asked_for() -> None:
+    for name, attribute in (TEXT_FIELDS | VERSION_FIELDS | NUMBER_FIELDS | BOOLEAN_FIELDS).items():
+        assert list(fields_of({"not": is_(name, "exists")})) == [attribute]
+    for name, attribute in JSON_FIELDS.items():
+        assert list(fields_of({"any": [is_(f"{name}.tier.x", "exists")]})) == [attribute]
     known = {*TEXT_FIELDS.values(), *VERSION_FIELDS.values(), *NUMBER_FIELDS.values(), *BOOLEAN_FIELDS.values()}
     assert set(ContactDevice.__struct_fields__) - known - set(JSON_FIELDS.values()) == {"push_token", "web_push"}

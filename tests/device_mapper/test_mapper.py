@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -43,7 +43,7 @@ def sending(**changes: Any) -> dict[str, Any]:
     return message(**{"expiresAt": FAR, **changes})
 
 
-def clients(logged: Sequence[Logged]) -> list[str]:
+def clients(logged: Iterable[Logged]) -> list[str]:
     return sorted(one.event["clientId"] for one in logged)
 
 
@@ -66,6 +66,33 @@ async def test_a_message_becomes_one_for_each_device_on_the_topics_of_its_type_a
     assert pixel.event["language"] == "fr"
     assert reasons(rig) == {43: "PUSH_DISABLED", 44: "NO_DEVICES"}
     assert rig.topic(DEVICE_MAPPER_ERRORS) == []
+
+
+@ON_THE_LOG
+async def test_messages_read_together_each_know_what_their_filters_ask_for(rig: Rig) -> None:
+    """Their contacts' devices come with one query, which asks for no more than they need."""
+    add_device(rig, 42, "new", os_version="17.4", attributes={"tier": "gold"}, created_at="2026-01-01T00:00:00Z")
+    add_device(rig, 42, "old", os_version="9.3", attributes={"tier": "silver"}, last_seen_at="2026-02-01T00:00:00Z")
+    filters = {
+        "by-os": {"field": "osVersion", "op": ">=", "value": "10"},
+        "by-tier": {"not": {"all": [{"field": "attributes.tier", "op": "=", "value": "gold"}]}},
+        "by-time": {"any": [{"field": "createdAt", "op": ">", "value": 1_760_000_000_000}]},
+        "by-none": None,
+    }
+    await run(rig, *(sending(messageId=name, filter=node) for name, node in filters.items()))
+    got = {
+        name: clients(one for one in rig.topic(TX.outputs["apple"]) if one.event["messageId"] == name)
+        for name in filters
+    }
+    assert got == {"by-os": ["new"], "by-tier": ["old"], "by-time": ["new"], "by-none": ["new", "old"]}
+
+
+@ON_THE_LOG
+async def test_an_inbox_message_has_the_language_of_the_device_seen_last(rig: Rig) -> None:
+    add_device(rig, 42, "a", language="en", last_seen_at="2026-01-01T00:00:00Z")
+    add_device(rig, 42, "b", language="fr", last_seen_at="2026-02-01T00:00:00Z")
+    await run(rig, sending(channel="inbox"))
+    assert [one.event["language"] for one in rig.topic(TX.outputs["inbox"])] == ["fr"]
 
 
 @ON_THE_LOG

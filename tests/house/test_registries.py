@@ -12,8 +12,8 @@ from clientmgr.contracts.device_events import InfoPayload
 from clientmgr.contracts.device_fields import FIELDS, INFO, Compares, Facet, Kind, info
 from clientmgr.contracts.providers import PROVIDERS, TOKEN_KINDS
 from clientmgr.devices import queries
-from clientmgr.devices.contact_devices import ContactDevice
-from clientmgr.devices.queries import device_queries
+from clientmgr.devices.contact_devices import ADDRESS_FIELDS, ContactDevice
+from clientmgr.devices.queries import contact_devices_query, device_queries
 from clientmgr.devices.rows import DEVICE_ROW
 from clientmgr.local.load.traits import traits_of
 from tests.devices.conftest import tenant
@@ -63,6 +63,20 @@ def test_a_contacts_device_is_read_in_the_order_of_its_fields(database: Database
         name for name in ContactDevice.__struct_fields__ if name not in times
     ]
     assert len(found) == len(ContactDevice.__struct_fields__)
+
+
+@pytest.mark.parametrize("field", [None, *ContactDevice.__struct_fields__])
+def test_a_device_of_which_little_is_read_has_it_in_its_place(
+    database: Database, tenant: CustomerId, field: str | None
+) -> None:
+    query = in_schema(contact_devices_query(frozenset({field} if field else ())), tenant)
+    found = columns_of(database, query, application_code="A", contact_ids=[])
+    wanted = {*ADDRESS_FIELDS, field}
+    for name, column in zip(ContactDevice.__struct_fields__, found, strict=False):
+        is_time = next(one for one in FIELDS if one.name == name).kind is Kind.TIME
+        assert column == (("int8" if is_time else name) if name in wanted else "?column?")
+    assert len(found) >= len(ADDRESS_FIELDS)
+    assert field is None or ContactDevice.__struct_fields__.index(field) < len(found)
 
 
 def test_an_event_spells_the_info_fields_as_filters_do() -> None:

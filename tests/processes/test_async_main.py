@@ -1,6 +1,7 @@
 """`run_until_stopped`, in processes of its own: what a signal does to it, and a second one."""
 
 import contextlib
+import gc
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from clientmgr.base.async_main import run_until_stopped
+from clientmgr.base.async_main import COLLECTED_AFTER, run_until_stopped
 
 PROGRAM = """
 import asyncio, sys, time
@@ -63,6 +64,15 @@ def test_signals_end_one_whose_event_loop_is_stuck() -> None:
             assert process.wait(0.5) is None
         process.send_signal(signal.SIGINT)
         assert process.wait(20) == -signal.SIGINT
+
+
+def test_messages_are_not_searched_for_cycles_all_the_time_and_afterwards_as_before() -> None:
+    async def main(_stop: object) -> None:
+        assert gc.get_threshold()[0] == COLLECTED_AFTER
+
+    before = gc.get_threshold()
+    assert run_until_stopped(main) == 0
+    assert gc.get_threshold() == before
 
 
 def test_it_leaves_the_signals_as_they_were() -> None:
