@@ -1,6 +1,6 @@
 """What PostgreSQL said is new, and when: by it the daemon's threads decide whether to look.
 
-Triggers notify (sql/base/0005_scheduler_news.sql, sql/dagster/queries/news.sql), and one connection listens. While it
+Triggers notify (sql/base/0006_scheduler_news.sql, sql/dagster/queries/news.sql), and one connection listens. While it
 is lost everything counts as new, so that Dagster looks as often as it would without us.
 """
 
