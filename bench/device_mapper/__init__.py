@@ -38,9 +38,10 @@ from clientmgr.tenants.flippers import Flipper
 DATABASE = "device_mapper"
 WORKER = "bench.device_mapper.worker"
 AIM_OF_LIMIT = 0.4
+AIM_OF_ALL_IO = 0.75
 AIM_TWO_PROCESSES = 1.8
 AIM_OF_BOTO3 = 5.0
-AIM_P50_MS, AIM_P99_MS = 20.0, 100.0
+AIM_P50_MS, AIM_P99_MS = 20.0, 50.0
 
 DAEMON, AT_A_TIME, READS, LIMIT, ALL_IO, ASSEMBLY = (
     ("ours, the daemon", "daemon"),
@@ -248,9 +249,12 @@ def _set_strategy(url: str, strategy: Strategy, scenario: Scenario) -> None:
 
 
 def _share_of_all_io(lines: Sequence[Line]) -> str:
-    """No aim: it tells how far a mapper could come at all, since what it makes has to be written as well."""
+    """How far a mapper could come at all, since what it makes has to be written as well."""
     limit, possible = _line(lines, ALL_IO), speed_ratio(_line(lines, ALL_IO), _line(lines, LIMIT))
-    return f"of reads and appends {speed_ratio(lines[0], limit):.0%}; these alone are {possible:.0%} of {LIMIT[0]}"
+    share = speed_ratio(lines[0], limit)
+    met = "met" if share >= AIM_OF_ALL_IO else "missed"
+    aim = f"aim: {AIM_OF_ALL_IO:.0%} of reads and appends; {share:.0%}: {met}"
+    return f"{aim}. These alone are {possible:.0%} of {LIMIT[0]}"
 
 
 def _line(lines: Sequence[Line], of: tuple[str, str]) -> Line:
