@@ -166,8 +166,9 @@ def _databases(postgres_server: EmbeddedPostgres | CitusCluster) -> Iterator[Dat
 @pytest.fixture(scope="session")
 def _template(postgres_server: EmbeddedPostgres | CitusCluster, _databases: Databases) -> Iterator[str]:
     template = template_name() if ON_CLUSTER else TEMPLATE
-    _databases.create(template)
-    migrate_database(Database(postgres_server.url(template)), audit=AuditLogger(TEST_KEY.encode()))
+    with _databases.alone():
+        _databases.create(template)
+        migrate_database(Database(postgres_server.url(template)), audit=AuditLogger(TEST_KEY.encode()))
     yield template
     if ON_CLUSTER:
         _databases.drop(template)

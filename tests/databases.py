@@ -53,6 +53,10 @@ class Databases:
         yield self.on(name)
         self.drop(name)
 
+    def alone(self) -> contextlib.AbstractContextManager[None]:
+        """While a template is made, where only one can be at a time."""
+        return contextlib.nullcontext()
+
     def drop(self, name: str) -> None:
         # As superuser: the owner may not end what another role left connected.
         self._execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))

@@ -3,10 +3,11 @@
 Its superuser's login makes the databases, on every node. Nodes must trust each other, and this machine.
 """
 
+import contextlib
 import os
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,13 @@ class ClusterDatabases(Databases):
                 connection.execute("SELECT citus_set_coordinator_host(%s, %s)", (host, port))
                 for node in cluster.nodes[1:]:
                     connection.execute("SELECT citus_add_node(%s, %s)", node)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """To add nodes and to migrate bring roles to the nodes: two databases at once get in each other's way."""
+        with self._cluster.connect(self._cluster.nodes[0]) as connection:
+            connection.execute("SELECT pg_advisory_lock(7101)")
+            yield
 
     def drop(self, name: str) -> None:
         self._cluster.everywhere(
