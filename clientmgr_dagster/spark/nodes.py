@@ -25,7 +25,6 @@ PAGE_BYTES = 8192
 CONNECT_TIMEOUT_S = 5
 """A node that can be reached at all answers sooner; one that can't must not keep the read waiting."""
 
-_IS_COORDINATOR: Final = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
 _PLACES: Final = """
 SELECT wanted.customer_id, CASE WHEN n.groupid > 0 THEN n.nodename || ':' || n.nodeport ELSE '' END,
     array_agg(c.relname::text ORDER BY c.relname), array_agg(s.shardid ORDER BY c.relname)
@@ -54,11 +53,6 @@ SELECT shardid FROM pg_dist_placement
 WHERE shardid = ANY(%s::bigint []) AND groupid = (SELECT groupid FROM pg_dist_local_group)
 """
 _said: set[str] = set()
-
-
-def is_coordinator(connection: Connection[Any]) -> bool:
-    """Whether the server's tables may lie on other nodes."""
-    return connection.execute(_IS_COORDINATOR).fetchone() == (True,)
 
 
 def places(connection: Connection[Any], customers: Collection[CustomerId]) -> dict[CustomerId, Place]:

@@ -20,6 +20,7 @@ import psycopg
 from adbc_driver_postgresql import dbapi
 from psycopg import Connection, sql
 
+from clientmgr.base.citus import spreads_tenants
 from clientmgr.base.connection_rights import TooMightyError, connect_checked
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.errors import TransientError
@@ -28,7 +29,6 @@ from clientmgr_dagster.spark.nodes import (
     PAGE_BYTES,
     conninfo_of,
     contact_bounds,
-    is_coordinator,
     large_shards,
     named_on,
     places,
@@ -77,7 +77,7 @@ def shared_snapshot(conninfo: str, settings: Settings, customers: Sequence[Custo
     pages = settings.spark_slice_mb * 1024 * 1024 // PAGE_BYTES
     with ExitStack() as opened:
         connection = opened.enter_context(_kept_open(conninfo))
-        if settings.spark_reads_nodes and is_coordinator(connection):
+        if settings.spark_reads_nodes and spreads_tenants(connection, settings.citus):
             placed = places(connection, customers)
             connection.close()
             yield _of_cluster(opened, placed, conninfo, settings, pages)
