@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import Connection
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from clientmgr.base.connection_rights import TooMightyError, connect_checked
 from clientmgr.base.customer_ids import CustomerId, quoted_schema, schema_name
@@ -25,7 +25,6 @@ PAGE_BYTES = 8192
 CONNECT_TIMEOUT_S = 5
 """A node that can be reached at all answers sooner; one that can't must not keep the read waiting."""
 
-_IS_COORDINATOR: Final = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
 _PLACES: Final = """
 SELECT wanted.customer_id, CASE WHEN n.groupid > 0 THEN n.nodename || ':' || n.nodeport ELSE '' END,
     array_agg(c.relname::text ORDER BY c.relname), array_agg(s.shardid ORDER BY c.relname)
@@ -56,17 +55,12 @@ WHERE shardid = ANY(%s::bigint []) AND groupid = (SELECT groupid FROM pg_dist_lo
 _said: set[str] = set()
 
 
-def is_coordinator(connection: Connection[Any]) -> bool:
-    """Whether the server's tables may lie on other nodes."""
-    return connection.execute(_IS_COORDINATOR).fetchone() == (True,)
-
-
 def places(connection: Connection[Any], customers: Collection[CustomerId]) -> dict[CustomerId, Place]:
     """Of those whose tables the cluster spreads; the others are tables of this server."""
     wanted = sorted(customers)
     asked = {"customers": wanted, "schemas": [schema_name(customer) for customer in wanted]}
     return {
-        CustomerId(customer): Place(node, distributed=True, shards=tuple(zip(tables, shards, strict=True)))
+        CustomerId(customer): Place(node, tuple(zip(tables, shards, strict=True)))
         for customer, node, tables, shards in connection.execute(_PLACES, asked)
     }
 
@@ -74,7 +68,9 @@ def places(connection: Connection[Any], customers: Collection[CustomerId]) -> di
 def conninfo_of(conninfo: str, node: str) -> str:
     """The same login on a node."""
     host, _, port = node.rpartition(":")
-    return make_conninfo(conninfo, host=host, hostaddr=None, port=port, connect_timeout=CONNECT_TIMEOUT_S)
+    params = conninfo_to_dict(conninfo)
+    params.pop("hostaddr", None)  # of the coordinator; it would count more than the name
+    return make_conninfo("", **{**params, "host": host, "port": port, "connect_timeout": CONNECT_TIMEOUT_S})
 
 
 def sizes_on_nodes(
@@ -105,7 +101,7 @@ def _whole(
     if place is None:
         return table.place
     is_asked = place.node in nodes and place.node not in unreached
-    return Place(place.node if is_asked else "", distributed=True)
+    return Place(place.node if is_asked else "")
 
 
 def large_shards(
@@ -142,12 +138,12 @@ def still_here(connection: Connection[Any], of_node: Sequence[Place]) -> list[Pl
 
 
 def named_on(text: str, customer_id: CustomerId, place: Place) -> str:
-    """A query of one tenant as its place wants it: shards by their names, sizes by who knows them."""
-    if place.shards:
-        shards = dict(place.shards)
-        schema = quoted_schema(customer_id)
-        return re.sub(re.escape(schema) + r"\.(\w+)", lambda found: f"{schema}.{found[1]}_{shards[found[1]]}", text)
-    return text.replace("pg_total_relation_size(", "citus_total_relation_size(") if place.distributed else text
+    """A query of one tenant with the names that its tables have where it is asked."""
+    if not place.shards:
+        return text
+    shards = dict(place.shards)
+    schema = quoted_schema(customer_id)
+    return re.sub(re.escape(schema) + r"\.(\w+)", lambda found: f"{schema}.{found[1]}_{shards[found[1]]}", text)
 
 
 def tell_unreachable(node: str, error: Exception) -> None:

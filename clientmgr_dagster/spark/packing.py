@@ -24,8 +24,6 @@ class Place:
 
     node: str = ""
     """Host and port of a cluster's node that has the tenant and can be asked directly."""
-    distributed: bool = False
-    """Whether the cluster knows the tables: what they are called is no table of the server then."""
     shards: tuple[tuple[str, int], ...] = ()
     """Of a table that is cut: the tenant's tables and the numbers of the shards that hold them on the node."""
     snapshot: str = ""

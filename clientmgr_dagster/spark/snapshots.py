@@ -20,6 +20,7 @@ import psycopg
 from adbc_driver_postgresql import dbapi
 from psycopg import Connection, sql
 
+from clientmgr.base.citus import spreads_tenants
 from clientmgr.base.connection_rights import TooMightyError, connect_checked
 from clientmgr.base.customer_ids import CustomerId, quoted_schema
 from clientmgr.base.errors import TransientError
@@ -28,7 +29,6 @@ from clientmgr_dagster.spark.nodes import (
     PAGE_BYTES,
     conninfo_of,
     contact_bounds,
-    is_coordinator,
     large_shards,
     named_on,
     places,
@@ -77,7 +77,7 @@ def shared_snapshot(conninfo: str, settings: Settings, customers: Sequence[Custo
     pages = settings.spark_slice_mb * 1024 * 1024 // PAGE_BYTES
     with ExitStack() as opened:
         connection = opened.enter_context(_kept_open(conninfo))
-        if settings.spark_reads_nodes and is_coordinator(connection):
+        if settings.spark_reads_nodes and spreads_tenants(connection, settings.citus):
             placed = places(connection, customers)
             connection.close()
             yield _of_cluster(opened, placed, conninfo, settings, pages)
@@ -167,13 +167,22 @@ def begin_at(connection: dbapi.Connection, snapshot_id: str, one: Slice) -> None
             ) from error
         table = named_on(f"{quoted_schema(one.customer_id)}.devices", one.customer_id, one.place)
         # With the lock nobody rewrites it (VACUUM FULL, TRUNCATE, some of ALTER TABLE) until this slice is read.
-        try:
+        if one.place.shards:
+            _lock_shard(cursor, table)
+        else:
             cursor.execute(f"LOCK TABLE {table} IN ACCESS SHARE MODE")
-        except adbc_driver_manager.Error as error:
-            if one.place.shards and error.sqlstate == UNDEFINED_TABLE:
-                raise SnapshotGoneError(f"{table} is gone: its tenant was moved to another node, or deleted") from error
-            raise
         cursor.execute(f"SELECT pg_relation_filenode({sql.Literal(table).as_string()}::regclass)::bigint")
         (filenode,) = cursor.fetchone() or (None,)
     if filenode != one.filenode:
         raise SnapshotGoneError(f"{table} was rewritten while its slices were read: rows are no longer where they were")
+
+
+def _lock_shard(cursor: dbapi.Cursor, shard: str) -> None:
+    """By reading nothing of it: Citus takes LOCK for a change, which shards may not have."""
+    try:
+        cursor.execute(f"SELECT 1 FROM {shard} LIMIT 0")
+        cursor.fetchall()
+    except adbc_driver_manager.Error as error:
+        if error.sqlstate != UNDEFINED_TABLE:
+            raise
+        raise SnapshotGoneError(f"{shard} is gone: its tenant was moved to another node, or deleted") from error

@@ -28,7 +28,7 @@ from clientmgr.base.errors import TransientError
 from clientmgr.devices.queries import device_queries
 from clientmgr_dagster.spark import device_columns
 from clientmgr_dagster.spark.adbc import arrow_connection, still_answers
-from clientmgr_dagster.spark.nodes import conninfo_of, is_coordinator, named_on, sizes_on_nodes, tell_unreachable
+from clientmgr_dagster.spark.nodes import conninfo_of, named_on, sizes_on_nodes, tell_unreachable
 from clientmgr_dagster.spark.packing import Slice, TableSize, plan
 from clientmgr_dagster.spark.registration import register_once
 from clientmgr_dagster.spark.snapshots import WHOLE_TABLES, Snapshot, begin_at
@@ -117,7 +117,7 @@ class TenantReader(DataSourceReader):
         with connect_checked(self._conninfo) as connection:
             rows = connection.execute(_SIZES, (sorted(self._customers),)).fetchall()
             tables = [TableSize(CustomerId(customer), pages) for customer, pages in rows]
-            if is_coordinator(connection):
+            if snapshot.nodes:
                 tables = sizes_on_nodes(connection, self._conninfo, snapshot.nodes, tables)
         large = snapshot.tables if _adds_up(self._request.query) else ()
         packs = plan(tables, large, self._request.partitions, pages_a_slice=snapshot.pages_a_slice)

@@ -13,7 +13,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from clientmgr.base.errors import EmbeddedServerError
-from clientmgr.local.embedded.postgres import EmbeddedPostgres
+from clientmgr.local.children.guarded import GuardedProcess
+from clientmgr.local.embedded.postgres import EmbeddedPostgres, syncfs_tells_errors
 from clientmgr.local.embedded.server import free_port
 from tests.embedded.conftest import SMALL
 from tests.process_table import mentioning, wait_until_gone
@@ -52,6 +53,36 @@ def test_it_listens_on_the_configured_port(data_dir: Path) -> None:
         assert run(server, "SELECT inet_server_port()") == [(port,)]
     finally:
         server.stop()
+
+
+def test_after_a_crash_the_file_system_is_written_back_at_once_and_not_file_by_file(postgres: EmbeddedPostgres) -> None:
+    postgres.start()
+    expected = "syncfs" if syncfs_tells_errors() else "fsync"
+    assert run(postgres, "SHOW recovery_init_sync_method") == [(expected,)]
+
+
+def test_a_recovery_is_waited_for_as_long_as_it_gets_on(
+    postgres: EmbeddedPostgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("clientmgr.local.embedded.server.READY_TIMEOUT_S", 0.3)
+    postgres.folder.mkdir(parents=True, exist_ok=True)
+    recovering = GuardedProcess("recovery", ["sleep", "60"], env={}, cwd=postgres.folder)
+    said: list[str] = []
+
+    def answers() -> bool:
+        said.append(f"LOG:  redo in progress, elapsed time: {len(said)}0.00 s")
+        postgres.log_file.write_text("\n".join(said[:30]))
+        return len(said) == 30
+
+    monkeypatch.setattr(postgres, "_answers", answers)
+    try:
+        postgres._wait_until_ready(recovering)
+        assert len(said) == 30, "30 looks take twice the time-out"
+        monkeypatch.setattr(postgres, "_answers", lambda: False)
+        with pytest.raises(EmbeddedServerError, match="did not answer"):
+            postgres._wait_until_ready(recovering)
+    finally:
+        recovering.stop()
 
 
 def test_nobody_gets_in_without_the_password(postgres: EmbeddedPostgres) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr_dagster.spark.packing import LargeTable, Slice, TableSize, cut, pack, plan
+from clientmgr_dagster.spark.packing import LargeTable, Place, Slice, TableSize, cut, pack, plan
 
 contact_bounds = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=20).map(lambda found: tuple(sorted(found)))
 tables = st.lists(
@@ -56,3 +56,32 @@ def test_without_statistics_one_slice_takes_all_contacts() -> None:
 
 def test_nothing_to_read_makes_no_packs() -> None:
     assert pack([], 4) == []
+
+
+def of_node(node: str, tenants: range, pages: int = 10) -> list[TableSize]:
+    return [TableSize(CustomerId(tenant), pages, Place(node)) for tenant in tenants]
+
+
+def nodes_of(packs: list[list[Slice]]) -> list[str]:
+    assert all(len({one.place.node for one in one_pack}) == 1 for one_pack in packs), "a pack is of one node"
+    return [one_pack[0].place.node for one_pack in packs]
+
+
+def test_on_a_cluster_each_pack_is_of_one_node_and_nodes_come_in_turn() -> None:
+    found = [*of_node("a:1", range(1, 40)), *of_node("b:1", range(40, 80)), *of_node("c:1", range(80, 120))]
+
+    packs = plan(found, [], 6, pages_a_slice=100)
+
+    assert nodes_of(packs) == ["a:1", "b:1", "c:1", "a:1", "b:1", "c:1"]
+    assert sorted(one.customer_id for one_pack in packs for one in one_pack) == list(range(1, 120))
+
+
+def test_a_node_with_more_work_has_more_packs_and_none_has_none() -> None:
+    large = LargeTable(CustomerId(1), 100_000, place=Place("a:1", (("devices", 102008),), "moment"))
+    found = [TableSize(large.customer_id, large.pages, Place("a:1")), *of_node("b:1", range(2, 10))]
+
+    packs = plan(found, [large], 8, pages_a_slice=1_000)
+
+    assert sorted(nodes_of(packs)) == ["a:1"] * 7 + ["b:1"]
+    assert {one.place for one_pack in packs for one in one_pack if not one.is_whole} == {large.place}
+    assert len(plan(found, [large], 1, pages_a_slice=1_000)) == 2
