@@ -58,6 +58,17 @@ quick-tests: setup
 test-cluster: setup standins ## The batch work on a Spark cluster of two workers and by Spark Connect: minutes
 	CLUSTER_TESTS=1 $(BIN)/pytest tests/spark/test_everywhere.py tests/spark/test_submit.py
 
+ON_CITUS := tests/citus tests/tenants tests/devices/test_store.py tests/orphans/test_deletion.py \
+	tests/streaming/test_writer.py tests/streaming/test_republisher.py tests/streaming/test_contact_deletion.py \
+	tests/streaming/test_push_token_status.py tests/streaming/test_tenants_apart.py \
+	tests/streaming/test_waiting_for_activation.py tests/device_mapper/test_mapper.py \
+	tests/erasure/test_sweep.py tests/erasure/test_merged_and_relinked.py tests/devices/test_import.py
+
+test-citus: setup standins ## Tenants, daemons and batch work on the Citus cluster that CITUS_DATABASE_URL names; skipped without one
+	@if [ -z "$$CITUS_DATABASE_URL" ]; then \
+		echo "skipped: set CITUS_DATABASE_URL to the URL of a Citus coordinator's superuser (docs/citus.md)"; \
+	else CITUS_TESTS=1 $(BIN)/pytest -n 2 --no-loadscope-reorder $(ON_CITUS); fi
+
 kill-device-mapper: setup ## Kill device mappers at work on 50,000 recipients, on both transports, and count: a minute or two
 	DEVICE_MAPPER_KILL_RECIPIENTS=50000 $(BIN)/pytest --durations=4 tests/device_mapper/test_kills.py
 

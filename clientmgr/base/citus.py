@@ -12,7 +12,7 @@ from clientmgr.base.errors import SettingsError
 
 SPREAD_NEW_SCHEMAS: Final = "SET LOCAL citus.enable_schema_based_sharding = on"
 STAY_HERE: Final = "SET LOCAL citus.enable_ddl_propagation = off; SET LOCAL citus.enable_schema_based_sharding = off"
-"""What is made in this transaction is made on the coordinator alone. Without Citus these are settings like any other."""
+"""What is made in this transaction is made on the coordinator alone. Without Citus nothing reads these."""
 
 _IS_INSTALLED: Final = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
 _IS_COORDINATOR: Final = "SELECT pg_catalog.citus_is_coordinator()"

@@ -17,6 +17,10 @@ TRANSIENT_SQLSTATES: Final = frozenset(
         "55P03",  # lock_not_available
     }
 )
+LOST_NODE_SQLSTATES: Final = frozenset({"57P01", "57P02", "57P03"})
+"""Besides class 08. A server that ends, crashes or starts says so, and a Citus coordinator passes it on."""
+LOST_NODE_TEXTS: Final = ("failure on connection marked as essential",)
+"""What a Citus coordinator says without an SQLSTATE of its own when a node is lost in the middle of a transaction."""
 PERMANENT_SQLSTATE_CLASSES: Final = frozenset({"22", "23"})
 DATABASE_AT_FAULT_SQLSTATE_CLASSES: Final = frozenset({"42", "58", "F0"})
 
@@ -125,7 +129,7 @@ def classify(error: BaseException) -> ErrorKind:
         return error.kind
     sqlstate = getattr(error, "sqlstate", None)
     if isinstance(sqlstate, str):
-        return _classify_sqlstate(sqlstate)
+        return ErrorKind.TRANSIENT if _says_node_is_lost(sqlstate, error) else _classify_sqlstate(sqlstate)
     if _is_lost_connection(error) or _is_asked_to_come_back(error):
         return ErrorKind.TRANSIENT
     if isinstance(error, UnicodeDecodeError):
@@ -149,6 +153,14 @@ def blames_the_database(error: BaseException) -> bool:
     return isinstance(sqlstate, str) and sqlstate[:2] in DATABASE_AT_FAULT_SQLSTATE_CLASSES
 
 
+def is_behind_the_database(error: BaseException) -> bool:
+    """Whether PostgreSQL says, over a connection that still lives, that another server behind it is lost."""
+    sqlstate = getattr(error, "sqlstate", None)
+    return isinstance(sqlstate, str) and (
+        sqlstate[:2] == "08" or sqlstate in LOST_NODE_SQLSTATES or _says_node_is_lost(sqlstate, error)
+    )
+
+
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The one error to report of a group: a task that fails ends the others, so the first says what went wrong."""
     error: BaseException = group
@@ -160,6 +172,10 @@ def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def is_throttling(error: BaseException) -> bool:
     """Whether AWS throttles us: the same request succeeds when we ask more slowly."""
     return _aws_code(error) in THROTTLING_AWS_CODES
+
+
+def _says_node_is_lost(sqlstate: str, error: BaseException) -> bool:
+    return sqlstate == "XX000" and any(text in str(error) for text in LOST_NODE_TEXTS)
 
 
 def _classify_sqlstate(sqlstate: str) -> ErrorKind:

@@ -50,7 +50,7 @@ def migrate(
     from clientmgr.operations.migrations import migrate_database
 
     database, settings = open_database(as_owner=True)
-    applied = migrate_database(database, audit=AuditLogger.from_settings(settings))
+    applied = migrate_database(database, audit=AuditLogger.from_settings(settings), citus=settings.citus)
     console.print(f"{plural(len(applied), 'migration')} applied" if applied else "nothing to apply")
     if logins:
         file = settings.data_dir / "database_logins.env"

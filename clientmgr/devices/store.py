@@ -39,6 +39,8 @@ from clientmgr.devices.state import DeviceKey, TokenVerdict, fields_changed
 
 DEVICES_AT_ONCE = 64
 """In one statement."""
+CONTACT_DELETION = ("record_contact_deletions", "forget_links", "forget_merges", "delete_devices", "bury_with_contacts")
+"""The statements of a contact's deletion, in their order."""
 Rows = AsyncCursor[tuple[Any, ...]]
 
 LINK, MERGE, DELETION = 1, 2, 3
@@ -128,7 +130,9 @@ class DeviceStore:
                 asked[customer_id] = await _send(connection, query, {"contacts": bytea_array(of_tenant.versions)})
             for customer_id, of_tenant in deletions.items():
                 of_tenant.decide(await asked[customer_id].fetchall())
-                await connection.execute(tenant_queries(customer_id)["delete_contacts"], of_tenant.columns())
+                columns = of_tenant.columns()
+                for query in CONTACT_DELETION:
+                    await connection.execute(tenant_queries(customer_id)[query], columns)
             # What has newer parts that stay, or only loses its contact.
             others = {
                 customer_id: Touched(devices=of_tenant.others, linked=of_tenant.others)

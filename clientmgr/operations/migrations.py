@@ -41,7 +41,8 @@ def migrate_database(
 ) -> list[str]:
     """Apply what is pending, of all folders or of the chosen ones. Returns the names of the files applied.
 
-    Where the database is a Citus coordinator, the cluster is made ready for tenants. With `audit`, the platform's chain begins here: a verification expects one in every database.
+    Where the database is a Citus coordinator, the cluster is made ready for tenants. With `audit`, the platform's chain
+    begins here: a verification expects one in every database.
     """
     with database.connect(Role.OWNER, autocommit=True) as connection, connection.transaction():
         connection.execute(STAY_HERE)

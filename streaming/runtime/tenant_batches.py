@@ -21,6 +21,7 @@ from clientmgr.devices.queries import OTHER_WAYS
 from clientmgr.tenants.registry import TenantStatus, ensure_usable
 from streaming.runtime.awaited_tenants import unknown_tenant
 from streaming.runtime.daemon import Services
+from streaming.runtime.lost_nodes import LostNodes
 
 log = get_logger(__name__)
 
@@ -51,6 +52,7 @@ class TenantBatches(Generic[Item]):
     def __init__(self, services: Services, apply: Apply[Item]) -> None:
         self._tenants = services.tenants
         self._apply = apply
+        self._lost_nodes = LostNodes()
         self._lock_timeout_ms = services.settings.writer_lock_timeout_ms
         self._unknown_grace_s = services.settings.unknown_tenant_grace_s
 
@@ -66,11 +68,22 @@ class TenantBatches(Generic[Item]):
         statuses = await self._tenants.statuses(connection, by_tenant)
         if inactive := [customer_id for customer_id in by_tenant if statuses[customer_id] != TenantStatus.ACTIVE]:
             failures = await self._without_tenant(batch, by_tenant, inactive)
+        failures |= self._without_node(by_tenant)
         if by_tenant and not await self._all_together(connection, by_tenant):
             for customer_id in sorted(by_tenant):
-                failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
+                if customer_id in by_tenant:
+                    failures |= await self._one_tenant(connection, customer_id, by_tenant[customer_id])
+                    failures |= self._without_node(by_tenant)
             await connection.execute(_AS_BEFORE)
         return failures
+
+    def _without_node(self, by_tenant: dict[CustomerId, list[Work[Item]]]) -> Failures:
+        """Take the work of tenants whose node is gone out of `by_tenant`: it waits."""
+        return {
+            one.position: error
+            for customer_id, error in self._lost_nodes.resting(by_tenant).items()
+            for one in by_tenant.pop(customer_id)
+        }
 
     async def _without_tenant(
         self, batch: Batch, by_tenant: dict[CustomerId, list[Work[Item]]], inactive: Sequence[CustomerId]
@@ -141,7 +154,7 @@ class TenantBatches(Generic[Item]):
         except Exception as error:
             if connection.closed:
                 raise
-            return error
+            return await self._lost_nodes.judge(connection, customer_id, error) or error
         return None
 
     async def _gone_meanwhile(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> Exception | None:

@@ -16,6 +16,7 @@ from clientmgr.base.errors import (
     UnknownTenantError,
     classify,
     first_of,
+    is_behind_the_database,
     is_throttling,
     is_transient,
 )
@@ -38,6 +39,14 @@ def test_data_that_can_never_fit_is_permanent(sqlstate: str) -> None:
 @pytest.mark.parametrize("sqlstate", ["42P01", "42703", "55006", "XX000"])
 def test_anything_else_from_the_database_is_unforeseen(sqlstate: str) -> None:
     assert classify(sql_error(sqlstate)) is ErrorKind.UNFORESEEN
+
+
+def test_a_node_lost_behind_the_database_is_worth_another_try() -> None:
+    lost = psycopg.errors.InternalError_("failure on connection marked as essential: 127.0.0.1:7101")
+
+    assert classify(lost) is ErrorKind.TRANSIENT
+    assert all(is_behind_the_database(error) for error in (lost, sql_error("08006"), sql_error("57P01")))
+    assert not any(is_behind_the_database(sql_error(state)) for state in ("XX000", "57014", "40001"))
 
 
 class ThrottledByAws(Exception):

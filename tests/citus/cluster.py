@@ -39,7 +39,7 @@ class CitusCluster:
             ).fetchall()
         self.nodes = [(str(host), int(port)) for host, port in found]
         """The coordinator first."""
-        self.everywhere(lambda node: self._make_logins(node))
+        self.everywhere(self._make_logins)
 
     def url(self, database: str) -> str:
         return url_of(OWNER, PASSWORD, _of_database(CLUSTER_URL, database))

@@ -13,6 +13,7 @@ NAVIGATION: Final[dict[str, tuple[str, ...]]] = {
     "Operate": (
         "docs/operating.md",
         "docs/scaling.md",
+        "docs/citus.md",
         "docs/dashboard.md",
         "docs/settings.md",
         "docs/daemons.md",

@@ -69,7 +69,8 @@ def _prepared(settings: Settings, prepare: Callable[[Settings], None], stop: thr
     if stop.is_set():
         return None
     settings = choose_ports(settings)
-    migrate_database(Database.from_settings(settings), audit=AuditLogger.from_settings(settings))
+    database = Database.from_settings(settings)
+    migrate_database(database, audit=AuditLogger.from_settings(settings), citus=settings.citus)
     settings = made_logins(settings)
     ensure_dagster_login(settings)
     if stop.is_set():

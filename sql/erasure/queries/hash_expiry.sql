@@ -15,7 +15,7 @@ DELETE FROM :"schema".contact_tombstones WHERE ctid = ANY (ARRAY(
 -- Of a device that lives: each becomes what it counts as, an unlink of its version. A link that a merge passed on has no
 -- id of its own and may be somebody's.
 WITH old AS (
-    SELECT l.ctid, l.device_hash, l.linked_version FROM :"schema".contact_links AS l
+    SELECT l.device_hash, l.linked_version, l.contact_hash FROM :"schema".contact_links AS l
     WHERE l.contact_id IS NULL AND l.contact_hash <> ''
         AND l.linked_version < extract(epoch FROM now() - %(keep)s::interval) * 1000
         AND NOT EXISTS (SELECT FROM :"schema".contact_tombstones AS t WHERE t.contact_hash = l.contact_hash)
@@ -31,7 +31,9 @@ unlinked AS (
     SELECT DISTINCT device_hash, linked_version, ''::bytea FROM old ON CONFLICT DO NOTHING
 )
 
-DELETE FROM :"schema".contact_links AS l USING old WHERE l.ctid = old.ctid;
+-- By key: a ctid means nothing on a Citus cluster's coordinator, through which these rows pass.
+DELETE FROM :"schema".contact_links AS l USING old
+WHERE (l.device_hash, l.linked_version, l.contact_hash) = (old.device_hash, old.linked_version, old.contact_hash);
 
 -- name: links_of_gone_devices
 DELETE FROM :"schema".contact_links WHERE ctid = ANY (ARRAY(

@@ -13,10 +13,16 @@ WITH RECURSIVE customers AS (
 SELECT customer_id FROM customers WHERE customer_id IS NOT NULL;
 
 -- name: forget_candidates
+-- Who is there is asked first and by itself: on a Citus cluster devices may be on another node than candidates.
+WITH there AS MATERIALIZED (
+    SELECT d.application_code, d.client_id
+    FROM clientmgr.orphan_candidates AS c JOIN :"schema".devices AS d USING (application_code, client_id)
+    WHERE c.customer_id = %(customer_id)s
+)
+
 DELETE FROM clientmgr.orphan_candidates AS c
 WHERE c.customer_id = %(customer_id)s AND NOT EXISTS (
-    SELECT FROM :"schema".devices AS d
-    WHERE (d.application_code, d.client_id) = (c.application_code, c.client_id)
+    SELECT FROM there AS t WHERE (t.application_code, t.client_id) = (c.application_code, c.client_id)
 );
 
 -- name: sync_differences

@@ -20,7 +20,8 @@ WITH grouped AS MATERIALIZED (
         count(*) FILTER (WHERE :silent_since < %(orphaned_before)s::timestamptz) AS orphans,
         count(*) FILTER (WHERE created_at > %(collected_at)s::timestamptz - interval '24 hours') AS created_24h,
         count(*) FILTER (WHERE created_at > %(collected_at)s::timestamptz - interval '7 days') AS created_7d,
-        max(updated_at) AS last_write_at
+        max(updated_at) AS last_write_at,
+        max(d.tableoid::bigint) AS table_id
     FROM :"schema".devices AS d
     WHERE %(in_pages)s
     GROUP BY 1, 2
@@ -51,7 +52,8 @@ SELECT
     coalesce(sum(created_24h), 0)::bigint AS created_24h,
     coalesce(sum(created_7d), 0)::bigint AS created_7d,
     max(last_write_at) AS last_write_at,
-    pg_total_relation_size(':"schema".devices'::regclass) AS table_bytes
+    -- Of the table that the rows are in: on a Citus cluster the name stands for it, and is empty itself.
+    pg_total_relation_size(coalesce(max(table_id)::oid, ':"schema".devices'::regclass)) AS table_bytes
 FROM grouped;
 
 -- name: sync_sample

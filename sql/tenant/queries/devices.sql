@@ -113,21 +113,32 @@ UNION ALL
 SELECT 2, m.from_contact_hash, m.merged_version, m.into_contact_hash, NULL, NULL
 FROM holders AS h JOIN :"schema".contact_merges AS m ON m.from_contact_hash = h.contact_hash;
 
--- name: delete_contacts
--- Records the deletions, forgets the contacts' ids, and takes the devices of which nothing newer is known, so that nobody
--- needs to know what was in them.
-WITH RECURSIVE gone (contact_hash, deleted_version) AS (
-    SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint [])
-),
+-- A contact's deletion is the next four, in this order, and delete_devices for the devices of which nothing newer is known,
+-- so that nobody needs to know what was in them. In one statement Citus could not find its way through them.
 
-recorded AS (
-    INSERT INTO :"schema".contact_tombstones (contact_hash, deleted_version) SELECT * FROM gone ON CONFLICT DO NOTHING
-),
+-- name: record_contact_deletions
+INSERT INTO :"schema".contact_tombstones (contact_hash, deleted_version)
+SELECT * FROM unnest(%(contacts)s::bytea [], %(versions)s::bigint []) ON CONFLICT DO NOTHING;
 
--- Up to when a contact's links are links of a deleted one: for ever its own, and those of a merged one until its merge.
--- No rule looks at the id of a contact that a merge has passed on.
-held (contact_hash, until) AS (
-    SELECT g.contact_hash, 9223372036854775807 FROM gone AS g
+-- name: forget_links
+-- `held`: up to when a contact's links are links of a deleted one. For ever its own, and those of a merged one until its
+-- merge. No rule looks at the id of a contact that a merge has passed on.
+WITH RECURSIVE held (contact_hash, until) AS (
+    SELECT unnest(%(contacts)s::bytea []), 9223372036854775807
+    UNION
+    SELECT m.from_contact_hash, m.merged_version
+    FROM held AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
+)
+
+UPDATE :"schema".contact_links AS l SET contact_id = NULL
+FROM held AS h
+WHERE l.contact_hash = h.contact_hash AND l.contact_hash <> '' AND l.contact_id IS NOT NULL
+    AND l.linked_version <= h.until;
+
+-- name: forget_merges
+-- `held` as in forget_links.
+WITH RECURSIVE held (contact_hash, until) AS (
+    SELECT unnest(%(contacts)s::bytea []), 9223372036854775807
     UNION
     SELECT m.from_contact_hash, m.merged_version
     FROM held AS h JOIN :"schema".contact_merges AS m ON m.into_contact_hash = h.contact_hash
@@ -140,33 +151,20 @@ led (contact_hash, at, to_contact_hash) AS (
     SELECT l.contact_hash, l.at, m.into_contact_hash
     FROM led AS l
     JOIN :"schema".contact_merges AS m ON m.from_contact_hash = l.to_contact_hash AND m.merged_version = l.at
-),
-
-unlinked AS (
-    UPDATE :"schema".contact_links AS l SET contact_id = NULL
-    FROM held AS h
-    WHERE l.contact_hash = h.contact_hash AND l.contact_hash <> '' AND l.contact_id IS NOT NULL
-        AND l.linked_version <= h.until
-),
-
-unmerged AS (
-    UPDATE :"schema".contact_merges AS m SET into_contact_id = NULL
-    FROM held AS h
-    WHERE m.into_contact_hash = h.contact_hash AND m.into_contact_id IS NOT NULL AND (
-        m.merged_version < h.until
-        OR (m.merged_version = h.until AND NOT EXISTS (
-            SELECT FROM led AS l
-            WHERE l.contact_hash = m.into_contact_hash AND l.at = m.merged_version
-                AND l.to_contact_hash = m.from_contact_hash
-        ))
-    )
-),
-
-deleted AS (
-    DELETE FROM :"schema".devices AS d
-    USING unnest(%(devices)s::bytea []) AS taken (device_hash) WHERE d.device_hash = taken.device_hash
 )
 
+UPDATE :"schema".contact_merges AS m SET into_contact_id = NULL
+FROM held AS h
+WHERE m.into_contact_hash = h.contact_hash AND m.into_contact_id IS NOT NULL AND (
+    m.merged_version < h.until
+    OR (m.merged_version = h.until AND NOT EXISTS (
+        SELECT FROM led AS l
+        WHERE l.contact_hash = m.into_contact_hash AND l.at = m.merged_version
+            AND l.to_contact_hash = m.from_contact_hash
+    ))
+);
+
+-- name: bury_with_contacts
 INSERT INTO :"schema".device_tombstones AS t (device_hash, contact_deleted_version)
 SELECT * FROM unnest(%(devices)s::bytea [], %(device_versions)s::bigint [])
 ON CONFLICT (device_hash) DO UPDATE
