@@ -156,8 +156,10 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 @pytest.fixture(scope="session")
 def _databases(postgres_server: EmbeddedPostgres | CitusCluster) -> Iterator[Databases]:
-    on_cluster = isinstance(postgres_server, CitusCluster)
-    with ClusterDatabases(postgres_server) if on_cluster else Databases(postgres_server) as databases:
+    if isinstance(postgres_server, CitusCluster):
+        yield ClusterDatabases(postgres_server)
+        return
+    with Databases(postgres_server) as databases:
         yield databases
 
 

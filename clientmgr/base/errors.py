@@ -19,8 +19,17 @@ TRANSIENT_SQLSTATES: Final = frozenset(
 )
 LOST_NODE_SQLSTATES: Final = frozenset({"57P01", "57P02", "57P03"})
 """Besides class 08. A server that ends, crashes or starts says so, and a Citus coordinator passes it on."""
-LOST_NODE_TEXTS: Final = ("failure on connection marked as essential",)
-"""What a Citus coordinator says without an SQLSTATE of its own when a node is lost in the middle of a transaction."""
+LOST_NODE_TEXTS: Final = (
+    "failure on connection marked as essential",
+    "server closed the connection unexpectedly",
+    "connection has been closed unexpectedly",
+    "connection not open",
+    "no connection to the server",
+    "could not receive data from server",
+    "could not send data to server",
+)
+"""What a Citus coordinator says, and what its libpq says to it, without an SQLSTATE of their own when a node is lost in
+the middle of a transaction."""
 PERMANENT_SQLSTATE_CLASSES: Final = frozenset({"22", "23"})
 DATABASE_AT_FAULT_SQLSTATE_CLASSES: Final = frozenset({"42", "58", "F0"})
 

@@ -131,8 +131,8 @@ class DeviceStore:
             for customer_id, of_tenant in deletions.items():
                 of_tenant.decide(await asked[customer_id].fetchall())
                 columns = of_tenant.columns()
-                for query in CONTACT_DELETION:
-                    await connection.execute(tenant_queries(customer_id)[query], columns)
+                for step in CONTACT_DELETION:
+                    await connection.execute(tenant_queries(customer_id)[step], columns)
             # What has newer parts that stay, or only loses its contact.
             others = {
                 customer_id: Touched(devices=of_tenant.others, linked=of_tenant.others)

@@ -41,8 +41,15 @@ def test_anything_else_from_the_database_is_unforeseen(sqlstate: str) -> None:
     assert classify(sql_error(sqlstate)) is ErrorKind.UNFORESEEN
 
 
-def test_a_node_lost_behind_the_database_is_worth_another_try() -> None:
-    lost = psycopg.errors.InternalError_("failure on connection marked as essential: 127.0.0.1:7101")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "failure on connection marked as essential: 127.0.0.1:7101",
+        "server closed the connection unexpectedly\nCONTEXT:  while executing command on 127.0.0.1:7101",
+    ],
+)
+def test_a_node_lost_behind_the_database_is_worth_another_try(text: str) -> None:
+    lost = psycopg.errors.InternalError_(text)
 
     assert classify(lost) is ErrorKind.TRANSIENT
     assert all(is_behind_the_database(error) for error in (lost, sql_error("08006"), sql_error("57P01")))
