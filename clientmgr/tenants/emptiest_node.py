@@ -1,7 +1,7 @@
 """New tenants go to the emptiest node of a Citus cluster.
 
-Citus lets nobody choose where a schema is made: it takes its nodes in turn, whatever they hold. So a new tenant whose turn
-was a fuller node is moved at once, while it is empty: that takes a fraction of a second.
+Citus lets nobody choose where a schema is made: it takes its nodes in turn, whatever they hold. So a new tenant whose
+turn was a fuller node is moved at once, while it is empty: that takes a fraction of a second.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from clientmgr.tenants.results import explain
 log = get_logger(__name__)
 
 TENANT_WEIGHS: Final = 100_000_000
-"""Besides its bytes, as for Citus' own rebalancing by size: so empty tenants are spread too, and none moves for a trifle."""
+"""Besides its bytes, as for Citus' rebalancing by size: empty tenants are spread too, and none moves for a trifle."""
 
 
 def place_new(

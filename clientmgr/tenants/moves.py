@@ -118,23 +118,25 @@ class _Work:
         self._connection = connection
         self._place = place
         self._node = node
+        self._session = connection.info.backend_pid
+        # Not the thread's own join(): a Ctrl-C in it makes Python 3.11 take the thread for ended.
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="move")
 
     def watch(self, watching: Connection[Any], on_progress: OnProgress) -> None:
         """Begin, and tell how far it is until it has ended."""
-        session = self._connection.info.backend_pid
         self._thread.start()
-        while self._thread.is_alive():
+        while not self._ended.wait(LOOK_EVERY_S):
             for found, *progress in watching.execute(QUERIES["progress"]):
-                if found == session:
+                if found == self._session:
                     on_progress(Progress(*progress))
-            self._thread.join(LOOK_EVERY_S)
 
     def stop(self) -> None:
-        """Cancel, and wait for the end: it is undone, or was complete already."""
-        while self._thread.is_alive():
-            self._connection.cancel_safe()
-            self._thread.join(1.0)
+        """End it, and wait until it has ended: it is undone, or was complete already."""
+        if self._thread.ident is None:
+            return
+        self._connection.cancel_safe()
+        self._ended.wait()
 
     def _run(self) -> None:
         wanted = {"customer_id": self._place.customer_id, "host": self._node.host, "port": self._node.port}
@@ -143,6 +145,8 @@ class _Work:
             self.is_done = True
         except Exception as error:  # noqa: BLE001  # whoever waits for the thread judges it
             self.error = error
+        finally:
+            self._ended.set()
 
 
 def _target_of(nodes: list[Node], target: str) -> Node:

@@ -161,7 +161,8 @@ def find_nodes(connection: Connection[Any]) -> list[Node]:
 
 def find_places(connection: Connection[Any], customers: Sequence[CustomerId] | None = None) -> list[Place]:
     """Of these tenants, or of all that have a schema."""
-    return [Place(*row) for row in connection.execute(QUERIES["places"], {"customer_ids": customers})]
+    wanted = None if customers is None else list(customers)
+    return [Place(*row) for row in connection.execute(QUERIES["places"], {"customer_ids": wanted})]
 
 
 def find_copies(connection: Connection[Any]) -> list[Copy]:
