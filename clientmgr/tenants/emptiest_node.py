@@ -23,13 +23,10 @@ TENANT_WEIGHS: Final = 100_000_000
 """Besides its bytes, as for Citus' rebalancing by size: empty tenants are spread too, and none moves for a trifle."""
 
 
-def place_new(
-    connection: Connection[Any], audit: AuditLogger, created: Collection[CustomerId], *, actor: str
-) -> list[CustomerId]:
-    """Move those of the new tenants that another node has more room for. Returns which. One that can't stays."""
+def place_new(connection: Connection[Any], audit: AuditLogger, created: Collection[CustomerId], *, actor: str) -> None:
+    """Move those of the new tenants that another node has more room for. One that can't be stays."""
     nodes = find_nodes(connection)
     sizes = {CustomerId(row[0]): int(row[1]) for row in connection.execute(QUERIES["collected_sizes"])}
-    moved = []
     for place, target in better_places(nodes, find_places(connection), sizes, created):
         source = next(node.address for node in nodes if node.group == place.group)
         wanted = {"customer_id": place.customer_id, "host": target.host, "port": target.port}
@@ -51,9 +48,6 @@ def place_new(
                 node=source,
                 error=explain(error),
             )
-        else:
-            moved.append(place.customer_id)
-    return moved
 
 
 def better_places(

@@ -90,8 +90,11 @@ class TenantSchemaManager:
         results = self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
         created = {result.customer_id for result in results if result.change is Change.CREATED}
         if created and self._spread:
-            with self._connect() as connection:
-                place_new(connection, self._audit, created, actor=actor)
+            try:
+                with self._connect() as connection:
+                    place_new(connection, self._audit, created, actor=actor)
+            except (psycopg.Error, ClientManagerError) as error:
+                log.warning("new tenants stay where they are, and not on the emptiest node", error=explain(error))
         return results
 
     def register(self, requests: Sequence[TenantRequest]) -> set[CustomerId]:
