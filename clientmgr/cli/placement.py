@@ -189,7 +189,7 @@ def _report(ended: Rebalance, *, as_json: bool) -> None:
         print_json(_rebalancing(ended))
     else:
         console.print(_told(ended), highlight=False)
-    if ended.state == "failed":
+    if ended.state != "finished":
         raise typer.Exit(1)
 
 
