@@ -38,3 +38,4 @@ def test_tenants_that_were_there_stay() -> None:
 
 def test_nodes_that_take_no_tenants_are_no_choice() -> None:
     assert moved([node(1), node(2, takes_tenants=False), node(3, is_active=False)], places(1, 1, 1), {2, 3}) == {}
+    assert moved([node(1), node(2, takes_tenants=False)], places(1, 2), {2}) == {}, "and who is there stays"
