@@ -1,4 +1,4 @@
-"""Numbers with their nouns, and spans of time, for pages and messages. Pure."""
+"""Numbers with their nouns, sizes and spans of time, for pages and messages. Pure."""
 
 
 def plural(amount: int, one: str, many: str = "") -> str:
@@ -12,3 +12,12 @@ def span(seconds: float) -> str:
         if seconds >= 2 * length:
             return f"{seconds // length:,.0f} {unit}"
     return f"{max(seconds, 0):.0f} s"
+
+
+def size(amount: float) -> str:
+    """12 B, 3.4 kB, 5.6 GB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:,.1f} TB"

@@ -27,7 +27,7 @@ COMMANDS: Final = {
     "demo": Entry("stack", "Run everything as `up` does, with three tenants and devices that never rest."),
     "config": Entry("config", "Print every setting that is in effect, with its meaning; secrets are hidden."),
     "migrate": Entry("config", "Bring the control schema to its newest version, as its owner."),
-    "tenants": Entry("tenants", "Tenants: list, activate, migrate, delete, reconcile, prove."),
+    "tenants": Entry("tenants", "Tenants: list, activate, migrate, delete, reconcile, prove, place."),
     "audit": Entry("audit", "The audit log: list, verify and anchor."),
     "dashboard": Entry("dashboard", "The dashboard: make users for it."),
     "device-mapper": Entry("device_mapper", "The device mapper: explain what a message becomes."),

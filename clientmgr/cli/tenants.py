@@ -11,6 +11,7 @@ from clientmgr.base.customer_ids import CustomerId, parse_customer_id, schema_na
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import InvalidInputError
 from clientmgr.base.settings import Settings
+from clientmgr.cli import placement
 from clientmgr.cli.output import (
     JsonOption,
     YesOption,
@@ -43,7 +44,10 @@ from clientmgr.tenants.results import Change, TenantResult
 if TYPE_CHECKING:
     from clientmgr.tenants.schema_manager import TenantSchemaManager
 
-app = typer.Typer(help="Tenants: list, activate, rename, migrate, delete, reconcile, prove.", no_args_is_help=True)
+app = typer.Typer(
+    help="Tenants: list, activate, rename, migrate, delete, reconcile, prove, place.", no_args_is_help=True
+)
+placement.register(app)
 
 # `-1` is a customer id that we refuse, not an option that click does not know.
 NEGATIVE_NUMBERS_ARE_ARGUMENTS = {"ignore_unknown_options": True}

@@ -26,6 +26,7 @@ from clientmgr.broker.waiting_messages import make_due
 from clientmgr.contracts.lifecycle import TenantRequest
 from clientmgr.tenants.account_deletion import AccountDeletion, OnStep, Release, schema_exists
 from clientmgr.tenants.cache_invalidation import CacheInvalidator, RedisCacheInvalidator
+from clientmgr.tenants.emptiest_node import place_new
 from clientmgr.tenants.registry import Tenant, TenantStatus, lock_tenants
 from clientmgr.tenants.requested_states import RequestedState, record_requests
 from clientmgr.tenants.results import Change, OnResult, TenantResult, explain
@@ -86,7 +87,15 @@ class TenantSchemaManager:
         """Register customers and create their schemas. Already active ones are left as they are (or migrated)."""
         requests = [TenantRequest(parse_customer_id(customer_id), actor) for customer_id in customer_ids]
         wanted = sorted(self.register(requests))
-        return self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
+        results = self._for_each(wanted, lambda c, chunk: self._bring_to_head(c, chunk, actor), on_result)
+        created = {result.customer_id for result in results if result.change is Change.CREATED}
+        if created and self._spread:
+            try:
+                with self._connect() as connection:
+                    place_new(connection, self._audit, created, actor=actor)
+            except (psycopg.Error, ClientManagerError) as error:
+                log.warning("new tenants stay where they are, and not on the emptiest node", error=explain(error))
+        return results
 
     def register(self, requests: Sequence[TenantRequest]) -> set[CustomerId]:
         """Record that these customers are to be active, without creating anything. Returns those for whom that counts.

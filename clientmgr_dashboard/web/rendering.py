@@ -99,13 +99,7 @@ def share(part: float | None) -> str:
 
 
 def size(amount: float | None) -> str:
-    if amount is None:
-        return UNKNOWN
-    for unit in ("B", "kB", "MB", "GB"):
-        if amount < 1000:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1000
-    return f"{amount:,.1f} TB"
+    return UNKNOWN if amount is None else wording.size(amount)
 
 
 def moment(at: datetime | None) -> Markup | str:

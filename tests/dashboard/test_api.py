@@ -40,7 +40,7 @@ def headers_of(visit: Visit) -> dict[str, str]:
 def test_the_document_names_every_operation_and_its_types(visit: Visit) -> None:
     document = visit.get(DOCUMENT).json()
     assert document["openapi"] == "3.1.0"
-    assert len(document["paths"]) == 46
+    assert len(document["paths"]) == 47
     for path, operations in document["paths"].items():
         for method, operation in operations.items():
             assert operation["responses"]["200"], (path, method)

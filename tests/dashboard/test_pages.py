@@ -43,6 +43,7 @@ PAGES = [
     "/failures/d1/edit",
     "/switches",
     "/migration",
+    "/placement",
     "/applications",
     f"/applications?customerId={BUSY}&applicationCode={ODD}",
     "/intake-keys",
