@@ -138,6 +138,13 @@ def test_news_of_what_takes_a_while_keeps_a_sensor_awake_for_that_long(news: New
     assert gate(news, clock).rests(state(said + lingers_s + 1), sensor("tenant_drift_sensor"))
 
 
+def test_a_sensor_whose_news_come_in_crowds_is_not_evaluated_at_each(news: News, clock: Clock) -> None:
+    registry = sensor("tenant_registry_sensor")
+    news.heard(RUNS)
+    assert gate(news, clock).rests(state(clock.now - 3), registry)
+    assert not gate(news, clock).rests(state(clock.now - 4), registry)
+
+
 def test_starting_runs_are_watched_as_long_as_one_has_not_ended(news: News, clock: Clock) -> None:
     assert gate(news, clock).rests(state(clock.now - 25), sensor("lost_start_sensor"))
     assert not gate(news, clock, under_way=True).rests(state(clock.now - 25), sensor("lost_start_sensor"))
