@@ -61,6 +61,11 @@ class News:
 
 def follow(news: News, url: str) -> None:
     """Listen in a thread, which ends with the process."""
+    threading.Thread(target=asyncio.run, args=(hear(news, url),), name="scheduler news", daemon=True).start()
+
+
+async def hear(news: News, url: str) -> None:
+    """Listen, as Dagster's login, until cancelled."""
 
     async def connect() -> AsyncConnection[Any]:
         conninfo = make_conninfo(url, **{**NOTICE_SILENT_HOSTS, "connect_timeout": 10, **conninfo_to_dict(url)})
@@ -68,5 +73,4 @@ def follow(news: News, url: str) -> None:
         await checked_async(connection, role_taken_by(url))
         return connection
 
-    listening = listen(connect, CHANNEL, news.heard, listening=news.listening, lost=news.lost)
-    threading.Thread(target=asyncio.run, args=(listening,), name="scheduler news", daemon=True).start()
+    await listen(connect, CHANNEL, news.heard, listening=news.listening, lost=news.lost)

@@ -24,6 +24,8 @@ class Rhythm:
     """The kinds of news that it acts on."""
     lingers_s: float = 0.0
     """News may be told before all is done that it is about: so long it is evaluated at its minimum interval."""
+    at_most_every_s: float = 0.0
+    """Where news come in crowds. Besides, its own minimum interval counts."""
     at_least_every_s: float = 600.0
     """Without any news: a notification may have been lost, and some things change without one."""
     reads_on: bool = False
@@ -36,7 +38,7 @@ RHYTHMS: Final = {
     "customer_activation_sensor": Rhythm((ACTIVATE_CUSTOMER,), reads_on=True),
     "account_deletion_sensor": Rhythm((ACCOUNT_DELETION,), reads_on=True),
     # A run holds the partitions that it works on: they go when it has ended.
-    "tenant_registry_sensor": Rhythm((REGISTRY, PARTITIONS, RUNS)),
+    "tenant_registry_sensor": Rhythm((REGISTRY, PARTITIONS, RUNS), at_most_every_s=4.0),
     # What was left half-way is repaired after a while (TENANT_RECONCILE_GRACE_S). A schema may go without a word.
     "tenant_drift_sensor": Rhythm((REGISTRY, RUNS), lingers_s=300.0, at_least_every_s=300.0),
     "legacy_migration_sensor": Rhythm((LEGACY_MIGRATIONS, PARTITIONS)),
@@ -72,6 +74,8 @@ class Gate:
         began = data.last_tick_start_timestamp
         if not began or not data.last_tick_success_timestamp or self._clock() - began >= rhythm.at_least_every_s:
             return False  # never evaluated, failed, or long ago
+        if self._clock() - began < rhythm.at_most_every_s:
+            return True
         if self._news.last(rhythm.after) + rhythm.lingers_s >= began or (rhythm.reads_on and has_moved):
             return False
         return not (rhythm.watches_runs and self._runs_are_under_way())

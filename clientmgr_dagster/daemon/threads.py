@@ -27,7 +27,9 @@ AT_LEAST_EVERY_S: Final = 600.0
 SENSORS_AT_LEAST_EVERY_S: Final = 60.0
 """Some sensors are due without news. A look that finds none is one statement."""
 SENSORS_LINGER_S: Final = 30.0
-"""After any news Dagster looks for due sensors every 5 s for so long."""
+"""After any news Dagster goes on to look for due sensors for so long."""
+SENSORS_AFTER_NEWS_EVERY_S: Final = 2.0
+"""Not every 5 s, as Dagster does: news may come while the sensor is being evaluated."""
 FRESHNESS_EVERY_S: Final = 300.0
 """Nothing is late before a quarter of an hour is over (clientmgr_dagster/policies.py)."""
 RETRIES_LINGER_S: Final = 60.0
@@ -164,8 +166,10 @@ def _wake(daemon: DagsterDaemon[Any], waking: Waking) -> None:
 
 def _until_a_sensor_is_due(news: News) -> Callable[[float], float]:
     def pause_s(dagster_s: float) -> float:
-        is_quiet = news.is_listening and time.time() - news.last_of_all() > SENSORS_LINGER_S
-        return SENSORS_AT_LEAST_EVERY_S if is_quiet else dagster_s
+        if not news.is_listening:
+            return dagster_s
+        is_quiet = time.time() - news.last_of_all() > SENSORS_LINGER_S
+        return SENSORS_AT_LEAST_EVERY_S if is_quiet else min(dagster_s, SENSORS_AFTER_NEWS_EVERY_S)
 
     return pause_s
 

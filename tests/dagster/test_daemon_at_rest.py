@@ -1,7 +1,10 @@
 """When Dagster's daemon looks: after news, as long as something goes on, and after a long time. Else it rests."""
 
+import asyncio
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import cast
 
@@ -18,7 +21,7 @@ from clientmgr.operations.dagster_addresses import dagster_database_url
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from clientmgr_dagster.daemon import news as news_kinds
 from clientmgr_dagster.daemon import threads
-from clientmgr_dagster.daemon.news import REGISTRY, RUNS, News, follow
+from clientmgr_dagster.daemon.news import REGISTRY, RUNS, News, hear
 from clientmgr_dagster.daemon.rhythms import RHYTHMS, Gate
 from clientmgr_dagster.daemon.threads import Alarm, Looks, Unfinished, Waking, resting_daemons
 from clientmgr_dagster.definitions import defs
@@ -135,6 +138,13 @@ def test_news_of_what_takes_a_while_keeps_a_sensor_awake_for_that_long(news: New
     assert gate(news, clock).rests(state(said + lingers_s + 1), sensor("tenant_drift_sensor"))
 
 
+def test_a_sensor_whose_news_come_in_crowds_is_not_evaluated_at_each(news: News, clock: Clock) -> None:
+    registry = sensor("tenant_registry_sensor")
+    news.heard(RUNS)
+    assert gate(news, clock).rests(state(clock.now - 3), registry)
+    assert not gate(news, clock).rests(state(clock.now - 4), registry)
+
+
 def test_starting_runs_are_watched_as_long_as_one_has_not_ended(news: News, clock: Clock) -> None:
     assert gate(news, clock).rests(state(clock.now - 25), sensor("lost_start_sensor"))
     assert not gate(news, clock, under_way=True).rests(state(clock.now - 25), sensor("lost_start_sensor"))
@@ -206,6 +216,21 @@ def test_all_threads_of_dagster_s_are_there_and_those_that_look_often_are_held_b
     assert held_back == {"SENSOR", "BACKFILL", "QUEUED_RUN_COORDINATOR", "MONITORING", "EVENT_LOG_CONSUMER"}
 
 
+@contextlib.contextmanager
+def following(news: News, url: str) -> Iterator[None]:
+    """As the daemon does it for as long as it lives."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    hearing = asyncio.run_coroutine_threadsafe(hear(news, url), loop)
+    yield
+    hearing.cancel()
+    asyncio.run_coroutine_threadsafe(asyncio.sleep(0), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
 def test_the_daemon_is_told_of_messages_tenants_runs_partitions_and_what_is_switched_on(
     stored: dg.DagsterInstance, database: Database, settings: Settings, manager: TenantSchemaManager
 ) -> None:
@@ -220,17 +245,17 @@ def test_the_daemon_is_told_of_messages_tenants_runs_partitions_and_what_is_swit
         told.clear()
 
     publish(database, settings, ACTIVATE_CUSTOMER)
-    follow(noted := Noted(), dagster_database_url(settings))
-    eventually(lambda: noted.is_listening, "it listens")
-    publish(database, settings, WRITER, activation(7, 1))
-    publish(database, settings, ACTIVATE_CUSTOMER, activation(7, 1))
-    eventually(lambda: told, "a message")
-    assert told == {ACTIVATE_CUSTOMER}, "and not of the others"
-    manager.activate([7], actor="test")
-    comes(REGISTRY)
-    stored.add_dynamic_partitions(PARTITIONS, ["7"])
-    comes(news_kinds.PARTITIONS)
-    run = stored.create_run_for_job(defs.resolve_job_def("tenant_schema_job"))
-    comes(RUNS)
-    stored.report_run_failed(run)
-    comes(RUNS)
+    with following(noted := Noted(), dagster_database_url(settings)):
+        eventually(lambda: noted.is_listening, "it listens")
+        publish(database, settings, WRITER, activation(7, 1))
+        publish(database, settings, ACTIVATE_CUSTOMER, activation(7, 1))
+        eventually(lambda: told, "a message")
+        assert told == {ACTIVATE_CUSTOMER}, "and not of the others"
+        manager.activate([7], actor="test")
+        comes(REGISTRY)
+        stored.add_dynamic_partitions(PARTITIONS, ["7"])
+        comes(news_kinds.PARTITIONS)
+        run = stored.create_run_for_job(defs.resolve_job_def("tenant_schema_job"))
+        comes(RUNS)
+        stored.report_run_failed(run)
+        comes(RUNS)
