@@ -127,18 +127,30 @@ def decode_event(data: bytes, *, now_ms: int | None = None) -> DecodedEvent:
     event = decode(_ENVELOPE, data)
     customer_id = checked_customer_id(event.customer_id)
     check_occurred_at(event.occurred_at, now_ms=now_ms)
-    _check_subject(event)
+    has_nul = b"\\u0000" in data
+    if has_nul or not (_is_plain(event.application_code) and _is_plain(event.client_id)):
+        _check_subject(event)
     payload = decode(_PAYLOADS.get(event.event_type, _NOTHING_READ), event.payload, prefix="payload")
-    if isinstance(payload, PushTokenPayload):
+    if isinstance(payload, InfoPayload):
+        # Hardly any message has this many brackets, so that hardly any is searched through.
+        if has_nul or data.count(b"[") + data.count(b"{") > MAX_NESTING:
+            _check_storable(payload)
+    elif isinstance(payload, PushTokenPayload):
         _check_token(payload)
+        if has_nul:
+            _check_storable(payload)
     elif isinstance(payload, ContactPayload):
         _check_contact("contact", payload.contact_id, payload.contact_hash)
     elif isinstance(payload, ContactMergePayload):
         _check_merge(payload)
-    elif isinstance(payload, _Unread):
+    else:
         payload = None
-    _check_storable(data, payload)
     return DecodedEvent(event, customer_id, payload)
+
+
+def _is_plain(identifier: str) -> bool:
+    """Whether it needs no closer look, but for NULs: its characters were counted when it was decoded."""
+    return bool(identifier) and identifier.isascii()
 
 
 def _check_subject(event: ClientEvent) -> None:
@@ -151,12 +163,10 @@ def _check_subject(event: ClientEvent) -> None:
     check_identifiers(event.application_code, event.client_id)
 
 
-def _check_storable(data: bytes, payload: Struct | None) -> None:
+def _check_storable(payload: Struct) -> None:
     """Refuse what the tables can't hold: found here it costs one message, found there a batch is taken apart for it."""
-    # Hardly any message has a NUL or this many brackets, so that hardly any is searched through.
-    if payload is not None and (b"\\u0000" in data or data.count(b"[") + data.count(b"{") > MAX_NESTING):
-        for name, value in msgspec.to_builtins(payload).items():
-            check_storable(value, f"payload.{name}")
+    for name, value in msgspec.to_builtins(payload).items():
+        check_storable(value, f"payload.{name}")
 
 
 def check_storable(value: Any, field: str, levels: int = MAX_NESTING) -> None:

@@ -24,10 +24,11 @@ from clientmgr.devices.state import (
     ContactFacet,
     DeviceKey,
     DeviceState,
-    Info,
     PushToken,
     TokenFacet,
-    merge,
+    later,
+    merge_tokens,
+    set_info,
 )
 
 _INFO_NAMES = InfoPayload.__struct_fields__
@@ -139,48 +140,48 @@ def touched_by(events: Iterable[DecodedEvent], hashes: TenantHashes) -> Touched:
 
 
 def fold(events: Iterable[DecodedEvent], hashes: TenantHashes) -> TenantChanges:
-    """What all events together say of devices; their order does not matter."""
+    """What all events together say of devices; their order does not matter.
+
+    A device's events are put into one state, in place: it is `merge` of what each says, and tests hold it to that.
+    """
     changes = TenantChanges(names=hashes.names)
+    devices = changes.devices
     for decoded in events:
-        event = decoded.event
+        event, payload = decoded.event, decoded.payload
         version = event.occurred_at
-        if isinstance(decoded.payload, ContactMergePayload):
+        if isinstance(payload, ContactMergePayload):
             continue
         device = hashes.device(event.application_code, event.client_id)
-        if event.event_type == "client.deleted":
+        if payload is None and event.event_type == "client.deleted":
             changes.deletions[device] = max(version, changes.deletions.get(device, 0))
             continue
-        state = _state_after(decoded, changes, device, hashes)
-        known = changes.devices.get(device)
-        changes.devices[device] = state if known is None else merge(known, state)
+        state = devices.get(device)
+        if state is None:
+            state = devices[device] = DeviceState(last_seen=version)
+        elif state.last_seen < version:
+            state.last_seen = version
+        if isinstance(payload, InfoPayload):
+            info = state.info
+            for name, value in zip(_INFO_NAMES, astuple(payload), strict=True):
+                if value is not UNSET:
+                    set_info(info, name, version, value)
+        elif isinstance(payload, PushTokenPayload):
+            token = hashes.token(event.application_code, payload)
+            state.token = merge_tokens(state.token, TokenFacet(version, token, push_token_of(payload), status="valid"))
+            claim_token(changes, token, Claim(version, device))
+        elif payload is None and event.event_type == "client.pushTokenCleared":
+            state.token = merge_tokens(state.token, TokenFacet(version, NO_HASH))
+        else:
+            link = _link(version, payload, hashes)
+            state.contact = later(state.contact, ContactFacet(version, link.contact_id))
+            changes.links.setdefault(device, set()).add(link)
     return changes
 
 
-def _state_after(decoded: DecodedEvent, changes: TenantChanges, device: bytes, hashes: TenantHashes) -> DeviceState:
-    """What one event says of its device; what it says of tokens and contacts is noted in `changes`."""
-    version = decoded.event.occurred_at
-    state = DeviceState(last_seen=version)
-    match decoded.payload:
-        case InfoPayload() as info:
-            state.info = {
-                name: Info(version, value)
-                for name, value in zip(_INFO_NAMES, astuple(info), strict=True)
-                if value is not UNSET
-            }
-        case PushTokenPayload() as payload:
-            token_hash = hashes.token(decoded.event.application_code, payload)
-            state.token = TokenFacet(version, token_hash, push_token_of(payload), status="valid")
-            claim_token(changes, token_hash, Claim(version, device))
-        case ContactPayload() as linked:
-            contact, contact_id = hashes.contact_named(linked.contact_id, linked.contact_hash)
-            state.contact = ContactFacet(version, contact_id)
-            changes.links.setdefault(device, set()).add(Link(version, contact, contact_id))
-        case None if decoded.event.event_type == "client.pushTokenCleared":
-            state.token = TokenFacet(version, NO_HASH)
-        case _:
-            state.contact = ContactFacet(version, None)
-            changes.links.setdefault(device, set()).add(Link(version, NO_CONTACT))
-    return state
+def _link(version: int, payload: ContactPayload | None, hashes: TenantHashes) -> Link:
+    if payload is None:
+        return Link(version, NO_CONTACT)
+    return Link(version, *hashes.contact_named(payload.contact_id, payload.contact_hash))
 
 
 def claim_token(changes: TenantChanges, token_hash: bytes, claim: Claim) -> None:

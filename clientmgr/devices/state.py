@@ -86,15 +86,21 @@ def merge(left: DeviceState, right: DeviceState) -> DeviceState:
     """Both together. Neither is changed."""
     info = dict(left.info)
     for name, candidate in right.info.items():
-        current = info.get(name)
-        if current is None or candidate.version > current.version or _wins_tie(candidate, current):
-            info[name] = candidate
+        set_info(info, name, candidate.version, candidate.value)
     return DeviceState(
         info=info,
-        token=_merge_tokens(left.token, right.token),
-        contact=left.contact if _order(left.contact) > _order(right.contact) else right.contact,
+        token=merge_tokens(left.token, right.token),
+        contact=later(left.contact, right.contact),
         last_seen=max(left.last_seen, right.last_seen),
     )
+
+
+def set_info(info: dict[str, Info], name: str, version: int, value: Any) -> None:
+    """Set an info field, unless it is known as of later."""
+    known = info.get(name)
+    is_newer = known is None or version > known.version
+    if is_newer or (known is not None and version == known.version and canonical(value) > canonical(known.value)):
+        info[name] = Info(version, value)
 
 
 def erase_until(state: DeviceState, version: int) -> DeviceState | None:
@@ -159,8 +165,8 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _wins_tie(candidate: Info, current: Info) -> bool:
-    return candidate.version == current.version and canonical(candidate.value) > canonical(current.value)
+def later(left: ContactFacet, right: ContactFacet) -> ContactFacet:
+    return left if _order(left) > _order(right) else right
 
 
 def _order(facet: ContactFacet) -> tuple[int, int]:
@@ -173,7 +179,7 @@ def _known_of(facet: TokenFacet) -> tuple[bool, int, str, bytes]:
     return facet.status == "superseded", facet.status_version, facet.status, contents
 
 
-def _merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
+def merge_tokens(left: TokenFacet, right: TokenFacet) -> TokenFacet:
     if not right.version or not left.version:
         return left if left.version else right
     if left == right:
