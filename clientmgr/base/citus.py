@@ -14,7 +14,7 @@ SPREAD_NEW_SCHEMAS: Final = "SET LOCAL citus.enable_schema_based_sharding = on"
 STAY_HERE: Final = "SET LOCAL citus.enable_ddl_propagation = off; SET LOCAL citus.enable_schema_based_sharding = off"
 """What is made in this transaction is made on the coordinator alone. Without Citus nothing reads these."""
 
-_IS_INSTALLED: Final = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
+IS_INSTALLED: Final = "SELECT EXISTS (SELECT FROM pg_catalog.pg_extension WHERE extname = 'citus')"
 _IS_COORDINATOR: Final = "SELECT pg_catalog.citus_is_coordinator()"
 
 
@@ -25,8 +25,7 @@ def spreads_tenants(connection: Connection[Any], wanted: str) -> bool:
     """
     if wanted == "off":
         return False
-    installed = connection.execute(_IS_INSTALLED).fetchone()
-    if installed == (True,):
+    if has_citus(connection):
         if connection.execute(_IS_COORDINATOR).fetchone() == (True,):
             return True
         raise SettingsError(
@@ -38,6 +37,10 @@ def spreads_tenants(connection: Connection[Any], wanted: str) -> bool:
             "set CITUS=off"
         )
     return False
+
+
+def has_citus(connection: Connection[Any]) -> bool:
+    return connection.execute(IS_INSTALLED).fetchone() == (True,)
 
 
 def _named(connection: Connection[Any]) -> str:

@@ -36,6 +36,7 @@ from clientmgr.devices.rows import (
     tombstone_columns,
 )
 from clientmgr.devices.state import DeviceKey, TokenVerdict, fields_changed
+from clientmgr.devices.write_lock import WriteLock
 
 DEVICES_AT_ONCE = 64
 """In one statement."""
@@ -56,9 +57,10 @@ def tenant_queries(customer_id: CustomerId) -> Mapping[str, bytes]:
 
 @dataclass(frozen=True)
 class DeviceStore:
-    """What workers write to tenants' tables. It holds the key of the hashes and nothing else."""
+    """What workers write to tenants' tables. It holds the key of the hashes and the lock, nothing else."""
 
     hashes: KeyedHashes
+    write_lock: WriteLock = field(default_factory=WriteLock, compare=False)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> "DeviceStore":
@@ -71,7 +73,7 @@ class DeviceStore:
         hashes = {customer_id: TenantHashes(self.hashes, customer_id) for customer_id in events}
         touched = {customer_id: touched_by(of_tenant, hashes[customer_id]) for customer_id, of_tenant in events.items()}
         async with connection.pipeline():
-            await _lock_writes(connection, events)
+            await self.write_lock.take(connection, events)
             for customer_id, of_tenant in touched.items():
                 if of_tenant.merges:
                     await _record_merges(connection, tenant_queries(customer_id), of_tenant)
@@ -86,7 +88,7 @@ class DeviceStore:
         touched = touched_by(events, hashes)
         changed: dict[DeviceKey, list[str]] = {}
         async with connection.pipeline():
-            await _lock_writes(connection, [customer_id])
+            await self.write_lock.take(connection, [customer_id])
             questions = await _ask(connection, customer_id, touched, hashes.names)
             decider, stored = await _decider(fold(events, hashes), questions)
             for claim in decider.claims.values():
@@ -104,12 +106,12 @@ class DeviceStore:
     ) -> None:
         """Write what is known from elsewhere than events, by the same rules."""
         async with connection.pipeline():
-            await _lock_writes(connection, [customer_id])
+            await self.write_lock.take(connection, [customer_id])
             await _apply(connection, {customer_id: touched}, {customer_id: changes.names}, lambda _: changes)
 
     async def lock(self, connection: AsyncConnection[Any], customer_id: CustomerId) -> None:
         """Be the tenant's only writer until the transaction ends."""
-        await _lock_writes(connection, [customer_id])
+        await self.write_lock.take(connection, [customer_id])
 
     async def delete_contacts(
         self, connection: AsyncConnection[Any], contacts: Mapping[CustomerId, Mapping[int, Collection[int]]]
@@ -123,7 +125,7 @@ class DeviceStore:
             for customer_id, of_tenant in contacts.items()
         }
         async with connection.pipeline():
-            await _lock_writes(connection, contacts)
+            await self.write_lock.take(connection, contacts)
             asked = {}
             for customer_id, of_tenant in deletions.items():
                 query = tenant_queries(customer_id)["contacts_to_delete"]
@@ -148,7 +150,7 @@ class DeviceStore:
     ) -> int:
         """Keep the verdicts, and set the tokens' status where they apply now; returns how many did."""
         async with connection.pipeline():
-            await _lock_writes(connection, verdicts)
+            await self.write_lock.take(connection, verdicts)
             sent = []
             for customer_id, of_tenant in verdicts.items():
                 columns = {
@@ -237,11 +239,6 @@ async def _apply(
     }
     for customer_id, questions in asked.items():
         await _merge(connection, tenant_queries(customer_id), changes_of(customer_id), questions)
-
-
-async def _lock_writes(connection: AsyncConnection[Any], customer_ids: Iterable[CustomerId]) -> None:
-    lock = device_queries("devices")["lock_writes"]
-    await connection.execute(lock.encode(), {"customer_ids": bigint_array(sorted(customer_ids))})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from psycopg_pool import ConnectionPool
 
 from clientmgr.audit.log import AuditEntry, AuditLogger
 from clientmgr.base.arrays import text_array
+from clientmgr.base.citus import has_citus
 from clientmgr.base.customer_ids import CustomerId, in_schema
 from clientmgr.base.database import Database, Role
 from clientmgr.base.errors import ClientManagerError, is_permanent
@@ -22,6 +23,7 @@ from clientmgr.base.sqlfiles import named_queries
 from clientmgr.base.stopping import StillWanted, always_wanted
 from clientmgr.contracts.deletions import ORPHANS_DELETED
 from clientmgr.devices.queries import device_queries
+from clientmgr.devices.write_lock import locking
 from clientmgr.orphans.left_out import why_left_out
 from clientmgr.orphans.policy import OrphanPolicy, Outcome
 from clientmgr.tenants.registry import ensure_usable, find_tenant
@@ -72,6 +74,7 @@ class OrphanDeletion:
         self._lock_timeout_ms = settings.tenant_lock_timeout_ms
         self._still_wanted = still_wanted
         self._interrupted = threading.Event()
+        self._has_citus: bool | None = None
 
     def run(
         self, customers: Iterable[CustomerId], *, on_result: Callable[[OrphanResult], None] = lambda _: None
@@ -172,7 +175,7 @@ class OrphanDeletion:
     ) -> Outcome | None:
         """Delete and audit one batch. None: there may be more of them."""
         with connection.transaction():
-            connection.execute(queries["lock_writes"], {"customer_ids": [customer_id]})
+            self._lock_writes(connection, customer_id)
             # Somebody may have excluded the customer, or turned a flipper, since the last batch.
             if left_out := why_left_out(connection, self._policy, customer_id):
                 return left_out
@@ -189,6 +192,15 @@ class OrphanDeletion:
         progress.deleted += deleted
         progress.spared += len(keys) - deleted
         return None
+
+    def _lock_writes(self, connection: Connection[Any], customer_id: CustomerId) -> None:
+        if self._has_citus is None:
+            self._has_citus = has_citus(connection)
+        if self._has_citus:
+            # A session's settings stay on the coordinator, a transaction's count on the node too.
+            connection.execute(f"SET LOCAL lock_timeout = {self._lock_timeout_ms:d}")
+        for query, parameters in locking([customer_id], has_citus=self._has_citus):
+            connection.execute(query, parameters)
 
     def _audit_entry(self, customer_id: CustomerId, deleted: int) -> AuditEntry:
         details: dict[str, str | int] = {
@@ -287,8 +299,7 @@ def young_candidates(connection: Connection[Any]) -> dict[CustomerId, int]:
 
 
 def _tenant_queries(customer_id: CustomerId) -> dict[str, str]:
-    queries = {**device_queries("orphans"), "lock_writes": device_queries("devices")["lock_writes"]}
-    return {name: in_schema(sql, customer_id) for name, sql in queries.items()}
+    return {name: in_schema(sql, customer_id) for name, sql in device_queries("orphans").items()}
 
 
 def _key_columns(keys: Sequence[Sequence[str]]) -> dict[str, str]:

@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from clientmgr.base.logins import LOGINS, url_of
 from clientmgr.base.migrations import ensure_database_grants
+from clientmgr.base.sqlfiles import named_queries
 from clientmgr.local.embedded.postgres_logins import OWNER, make_logins
 from tests.databases import Databases
 
@@ -112,6 +113,15 @@ class ClusterDatabases(Databases):
                 connection.execute("CREATE EXTENSION citus")
             else:
                 ensure_database_grants(connection)
+                self._settings_of_template(node, connection)
+
+    def _settings_of_template(self, node: tuple[str, int], connection: Connection[Any]) -> None:
+        """No copy of a database carries them with it."""
+        if node == self._cluster.nodes[0]:
+            for (statement,) in connection.execute(
+                named_queries("operations/queries/citus.sql")["defaults"]
+            ).fetchall():
+                connection.execute(statement)
 
     def _close(self, node: tuple[str, int], template: str) -> None:
         """Nobody may be connected to what is copied: not even Citus' maintenance."""

@@ -41,6 +41,14 @@ class Weak:
             assert row is not None
             return int(row[0])
 
+    def waiting(self) -> bool:
+        """Whether somebody waits for a lock there."""
+        with self.cluster.connect(self.node, self.database) as connection:
+            row = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+            ).fetchone()
+            return row != (0,)
+
     def recover(self) -> None:
         """What Citus' maintenance does by itself, each citus.recover_2pc_interval."""
         with self.cluster.connect(self.cluster.nodes[0], self.database) as connection:

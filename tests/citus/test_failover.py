@@ -11,7 +11,7 @@ from streaming.republisher import DAEMON as REPUBLISHER
 from streaming.writer import DAEMON as WRITER
 from tests.citus.cluster import ON_CLUSTER, WHY_SKIPPED
 from tests.citus.conftest import Weak
-from tests.streaming.rig import Rig, event, until
+from tests.streaming.rig import NOW, Rig, event, until
 
 pytestmark = [
     pytest.mark.anyio,
@@ -104,3 +104,33 @@ async def test_what_a_crash_leaves_between_prepare_and_commit_ends_as_the_coordi
 
     assert weak_node.prepared() == 0
     assert who_has(rig, "c1") == (set(TENANTS) if committed else set())
+
+
+@pytest.mark.parametrize("how_long", ["shortly", "longer than the lock timeout"])
+async def test_an_event_waits_for_what_a_crash_left_between_prepare_and_commit(
+    rig: Rig, weak_node: Weak, how_long: str
+) -> None:
+    await asyncio.to_thread(rig.activate, *TENANTS)
+    tenant = min(weak_node.tenants())
+    await rig.publish(event(customer=tenant, language="en", at=NOW))
+    weak_node.proxy.cut_before = b"COMMIT PREPARED"
+    await rig.burst(WRITER)
+    assert weak_node.prepared() == 1
+    weak_node.proxy.cut_before = b""
+
+    await rig.publish(event(customer=tenant, language="de", at=NOW - 1000))
+    if how_long == "shortly":
+        writing = asyncio.create_task(rig.burst(WRITER, writer_lock_timeout_ms=60_000))
+        await until(weak_node.waiting, "the writer waits for the older transaction")
+        weak_node.recover()
+        await writing
+    else:
+        await rig.burst(WRITER, writer_lock_timeout_ms=100)
+        assert [one.attributes["retryCount"] for one in rig.retries] == ["1"]
+        weak_node.recover()
+        rig.make_due()
+        await rig.burst(REPUBLISHER)
+
+    assert rig.devices(tenant)["c1"]["language"] == "en"
+    assert rig.errors == []
+    assert rig.dead_letters() == []

@@ -7,6 +7,12 @@
 -- Whoever locks several names them in order, or two of them wait for each other.
 SELECT pg_advisory_xact_lock(-customer_id) FROM unnest(%(customer_ids)s::bigint []) AS tenants (customer_id);
 
+-- name: lock_writes_on_node
+-- On a Citus cluster, after `lock_writes`: the same on the node that has the tenant's tables, where it is evaluated because
+-- they are named. LIMIT 0 reads none of their rows; WHERE false would be evaluated on the coordinator.
+SELECT pg_advisory_xact_lock(7102071, hashint8(%(customer_id)s)) -- "low"
+FROM (SELECT count(*) FROM (SELECT FROM :"schema".devices LIMIT 0) AS none) AS here;
+
 -- name: devices
 -- What is known of these devices: the row, the tombstone, or both. Not locked: the tenant's write lock is held, and a
 -- lock on each row would be written to the row. clientmgr/devices/rows.py names the columns.
@@ -64,13 +70,19 @@ SELECT 3, t.contact_hash, t.deleted_version, NULL, NULL
 FROM reached AS r JOIN :"schema".contact_tombstones AS t USING (contact_hash);
 
 -- name: record_merges
+-- MATERIALIZED, for Citus: it adds a wrong condition to an INSERT that selects from a tenant's table itself.
+WITH given AS MATERIALIZED (
+    SELECT n.from_contact_hash, n.merged_version, n.into_contact_hash,
+        CASE WHEN t.contact_hash IS NULL THEN n.into_contact_id END AS into_contact_id
+    FROM unnest(
+        %(contacts)s::bytea [], %(versions)s::bigint [], %(into)s::bytea [], %(into_contact_ids)s::bigint []
+    ) AS n (from_contact_hash, merged_version, into_contact_hash, into_contact_id)
+    LEFT JOIN (SELECT DISTINCT contact_hash FROM :"schema".contact_tombstones) AS t
+        ON t.contact_hash = n.into_contact_hash
+)
+
 INSERT INTO :"schema".contact_merges (from_contact_hash, merged_version, into_contact_hash, into_contact_id)
-SELECT n.from_contact_hash, n.merged_version, n.into_contact_hash,
-    CASE WHEN t.contact_hash IS NULL THEN n.into_contact_id END
-FROM unnest(
-    %(contacts)s::bytea [], %(versions)s::bigint [], %(into)s::bytea [], %(into_contact_ids)s::bigint []
-) AS n (from_contact_hash, merged_version, into_contact_hash, into_contact_id)
-LEFT JOIN (SELECT DISTINCT contact_hash FROM :"schema".contact_tombstones) AS t ON t.contact_hash = n.into_contact_hash
+SELECT * FROM given
 ON CONFLICT DO NOTHING;
 
 -- name: devices_ever_of
