@@ -62,12 +62,15 @@ ON_CITUS := tests/citus tests/tenants tests/devices/test_store.py tests/orphans/
 	tests/streaming/test_writer.py tests/streaming/test_republisher.py tests/streaming/test_contact_deletion.py \
 	tests/streaming/test_push_token_status.py tests/streaming/test_tenants_apart.py \
 	tests/streaming/test_waiting_for_activation.py tests/device_mapper/test_mapper.py \
-	tests/erasure/test_sweep.py tests/erasure/test_merged_and_relinked.py tests/devices/test_import.py
+	tests/erasure/test_sweep.py tests/erasure/test_merged_and_relinked.py tests/erasure/test_prove.py \
+	tests/devices/test_import.py tests/spark/test_nodes.py tests/spark/test_orphan_assets.py \
+	tests/spark/test_dashboard.py tests/spark/test_contact_reconciliation.py
 
 test-citus: setup standins ## Tenants, daemons and batch work on the Citus cluster that CITUS_DATABASE_URL names; skipped without one
 	@if [ -z "$$CITUS_DATABASE_URL" ]; then \
 		echo "skipped: set CITUS_DATABASE_URL to the URL of a Citus coordinator's superuser (docs/citus.md)"; \
-	else CITUS_TESTS=1 $(BIN)/pytest -n 2 --no-loadscope-reorder $(ON_CITUS); fi
+	else CITUS_TESTS=1 $(BIN)/pytest -n $(WORKERS) --no-loadscope-reorder $(ON_CITUS) && \
+		CITUS_TESTS=1 CITUS_CRASHES=1 $(BIN)/pytest tests/citus/test_kills.py; fi
 
 kill-device-mapper: setup ## Kill device mappers at work on 50,000 recipients, on both transports, and count: a minute or two
 	DEVICE_MAPPER_KILL_RECIPIENTS=50000 $(BIN)/pytest --durations=4 tests/device_mapper/test_kills.py

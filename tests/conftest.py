@@ -156,10 +156,7 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
 
 @pytest.fixture(scope="session")
 def _databases(postgres_server: EmbeddedPostgres | CitusCluster) -> Iterator[Databases]:
-    if isinstance(postgres_server, CitusCluster):
-        yield ClusterDatabases(postgres_server)
-        return
-    with Databases(postgres_server) as databases:
+    with _databases_on(postgres_server) as databases:
         yield databases
 
 
@@ -210,7 +207,11 @@ def _refuse_to_start(server: EmbeddedServer) -> None:
     raise AssertionError(f"this test starts {server.name}: mark it with @pytest.mark.server")
 
 
-def _throwaway_database(server: EmbeddedPostgres, template: str) -> Iterator[Database]:
+def _throwaway_database(server: EmbeddedPostgres | CitusCluster, template: str) -> Iterator[Database]:
     """For fixtures that live longer than a test."""
-    with Databases(server) as databases, databases.throwaway(template) as database:
+    with _databases_on(server) as databases, databases.throwaway(template) as database:
         yield database
+
+
+def _databases_on(server: EmbeddedPostgres | CitusCluster) -> Databases:
+    return ClusterDatabases(server) if isinstance(server, CitusCluster) else Databases(server)

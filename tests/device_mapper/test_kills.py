@@ -21,9 +21,9 @@ from clientmgr.contracts.topics import NOT_SENT, DeviceMapperTopics
 from clientmgr.tenants.schema_manager import TenantSchemaManager
 from tests.device_mapper.samples import APPLICATION, message, recipient
 from tests.gateway.process import GatewayProcess
+from tests.streaming.crew import END_LEASES, UNREAD
 from tests.streaming.processes import worker
 from tests.streaming.rig import read_topic, until
-from tests.streaming.test_kills import END_LEASES, UNREAD
 
 pytestmark = pytest.mark.anyio
 

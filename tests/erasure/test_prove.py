@@ -18,6 +18,7 @@ from clientmgr.erasure.sweep import sweep
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.tenants.schema_manager import TenantSchemaManager
+from tests.citus.cluster import ON_CLUSTER
 from tests.conftest import _throwaway_database
 from tests.erasure.planting import (
     CONTACT,
@@ -297,6 +298,7 @@ def test_history_may_name_a_deleted_account_by_its_number_and_nobody_of_it(delet
     }
 
 
+@pytest.mark.skipif(ON_CLUSTER, reason="what the nodes' planners remember is not looked at yet: docs/citus.md says so")
 def test_what_the_planner_remembers_of_a_contact_is_found_until_the_table_is_analysed(deleted: Ground) -> None:
     add_device(deleted, CONTACT, "another-client", "e" * 64)()
     remove = add_device(deleted, CONTACT, "another-client", "e" * 64)
