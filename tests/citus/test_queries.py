@@ -41,8 +41,9 @@ def test_citus_plans_every_query_on_a_tenants_tables(
                 parameters = dict.fromkeys(re.findall(r"%\((\w+)\)s", query)) | {"rows": "[]"}
                 try:
                     plan = connection.execute(f"EXPLAIN {query}", parameters).fetchall()
-                    # What the node says of it is only in its log.
-                    assert not any("Could not get remote plan" in line for (line,) in plan)
+                    lines = "\n".join(line for (line,) in plan)
+                    # What the node says of it is only in its log. A part that is pulled lacks its parameters' types.
+                    assert "Could not get remote plan" not in lines or "pull to coordinator" in lines, lines
                     planned += 1
                 except Exception as error:  # noqa: BLE001  # all of them are told together
                     refused.append(f"{file}: {name}: {error}")

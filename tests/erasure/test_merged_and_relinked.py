@@ -107,7 +107,7 @@ async def test_a_deleted_contacts_hash_goes_from_a_device_that_lives(erasing: Er
     erasing.sweep()
     of_contact = "SELECT count(*) FROM tenant_7.contact_links WHERE contact_hash = %s"
     assert erasing.query(of_contact, erasing.hashes.contact(7, 10)) == [(1,)], "its tombstone is still there"
-    erasing.query("UPDATE tenant_7.contact_tombstones SET recorded_at = recorded_at - interval '400 days'")
+    erasing.query("UPDATE tenant_7.contact_tombstones SET recorded_at = now() - interval '400 days'")
     erasing.query("UPDATE clientmgr.erasure_sweeps SET started_at = started_at - interval '1 day'")
 
     erasing.sweep()
