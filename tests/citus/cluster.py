@@ -83,7 +83,7 @@ class ClusterDatabases(Databases):
         if template != "template1" and template not in self._templates:
             cluster.everywhere(lambda node: self._close(node, template))
             self._templates.add(template)
-        cluster.everywhere(lambda node: self._create(node, name, template))
+        cluster.everywhere(lambda node: self.create_on(node, name, template))
         if template == "template1":
             with cluster.connect(cluster.nodes[0], name) as connection:
                 host, port = cluster.nodes[0]
@@ -99,11 +99,13 @@ class ClusterDatabases(Databases):
             yield
 
     def drop(self, name: str) -> None:
-        self._cluster.everywhere(
-            lambda node: self._on(node, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-        )
+        self._cluster.everywhere(lambda node: self.drop_on(node, name))
 
-    def _create(self, node: tuple[str, int], name: str, template: str) -> None:
+    def drop_on(self, node: tuple[str, int], name: str) -> None:
+        self._on(node, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def create_on(self, node: tuple[str, int], name: str, template: str = "template1") -> None:
+        """A database that no other node knows of yet."""
         statement = "CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY FILE_COPY"
         names = sql.Identifier(name), sql.Identifier(OWNER), sql.Identifier(template)
         self._on(node, sql.SQL(statement).format(*names))
