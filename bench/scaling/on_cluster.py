@@ -122,9 +122,7 @@ def cluster_blocks(measured: Measured, needs: Sequence[Need]) -> dict[str, str]:
     return {
         "scaling-cluster": f"{_sizes(measured)}\n\n{_backends(measured)}",
         "scaling-cluster-lines": _lines(costs),
-        "scaling-cluster-steps": _steps(
-            costs, [one for one in needs if one.step.tenants >= measured.cluster[-1].tenants]
-        ),
+        "scaling-cluster-steps": _steps(costs, larger),
         "scaling-cluster-limits": table(["tenants", "what happens", "what to do"], limits),
     }
 
@@ -192,6 +190,7 @@ def _backends(measured: Measured) -> str:
 def _lines(costs: ClusterCosts) -> str:
     found = [
         ("activation", costs.activate_s, 1e3, "ms"),
+        ("moving an empty tenant", Growth(0, costs.move_s), 1e3, "ms"),
         ("one column", costs.migrate_s, 1e3, "ms"),
         ("both nightly passes", costs.nightly_s, 1e3, "ms"),
         ("rows of `pg_class`, coordinator", costs.coordinator_relations, 1, ""),

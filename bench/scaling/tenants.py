@@ -53,7 +53,7 @@ SELECT (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_attribute),
 
 
 class Steps(TypedDict):
-    """Of both shapes that a size has: on one server and on a cluster."""
+    """What a size on one server and one on a cluster have in common."""
 
     activated: int
     activate_s: float
