@@ -30,7 +30,6 @@ class ClusterCosts:
     add_node_s: Growth
     dump_s: Growth
     dump_locks: Growth
-    deadlocks_s: Growth
     coordinator_writer: Growth
     """Memory of one of the writer's backends at the coordinator, by the tenants that it has worked for."""
     node_writer: Growth
@@ -60,7 +59,6 @@ class ClusterCosts:
             add_node_s=by_tenants(lambda one: one.add_node_s),
             dump_s=by_tenants(lambda one: one.dump_s),
             dump_locks=by_tenants(lambda one: one.dump_locks),
-            deadlocks_s=by_tenants(lambda one: one.deadlocks_s),
             coordinator_writer=line((one.schemas, one.private_bytes) for one in writers),
             node_writer=line((one.schemas, one.node_bytes) for one in writers),
             move_s=max(last.uneven_s - at_once, 0.0) / max(last.uneven_moved, 1),
@@ -101,11 +99,6 @@ def cluster_limits(costs: ClusterCosts) -> Sequence[Limit]:
             "a catalogue has 64 GB, on the coordinator and on every node",
             until(costs.coordinator_catalogue, 64 * GB),
             "several installations: more nodes do not help",
-        ),
-        Limit(
-            "a look for deadlocks takes the two seconds between looks",
-            until(costs.deadlocks_s, 2),
-            "a larger citus.distributed_deadlock_detection_factor",
         ),
     ]
     return sorted(found, key=lambda one: one.tenants)
@@ -200,7 +193,6 @@ def _lines(costs: ClusterCosts) -> str:
         ("rows of Citus' own tables, everywhere", costs.placing_rows, 1, ""),
         ("`citus_add_node`", costs.add_node_s, 1e3, "ms"),
         ("`pg_dump` of the coordinator", costs.dump_s, 1e3, "ms"),
-        ("a look for deadlocks", costs.deadlocks_s, 1e3, "ms"),
         ("a writer's backend, coordinator", costs.coordinator_writer, 1e-3, "kB"),
         ("a writer's backend, each of two nodes", costs.node_writer, 1e-3, "kB"),
     ]
