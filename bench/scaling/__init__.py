@@ -4,7 +4,8 @@ No race and no peers: one database grows to 100, 1,000 and 10,000 tenants with 2
 measured: the four steps (activation, one column, the dashboard's pass and the search for orphans, the last two in Spark
 jobs of 500 tenants), catalogue, a look by autovacuum, a whole dump with its locks, the start after a crash. Besides:
 memory of one backend that works for all of them, Dagster's partitions, what a device takes and what its events cost,
-connections of `clientmgr up` at rest.
+connections of `clientmgr up` at rest. Where CITUS_DATABASE_URL names a cluster, the database grows there as well: what
+is then on the coordinator and on each node, and what Citus itself does (`cluster.py`).
 
 `--json FILE` keeps the figures. `python -m bench.scaling FILE` does the arithmetic with them, up to a million tenants
 and 10 billion devices (`model.py`). SCALING_PARTS names some of the parts, for a machine that others wait for.
@@ -16,8 +17,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from bench.batch.session import running_driver
 from bench.harness.options import Options
 from bench.harness.report import Listing
@@ -27,6 +26,7 @@ from bench.scaling.cluster import BenchCluster, ClusterDatabase
 from bench.scaling.devices import measure_devices
 from bench.scaling.installation import measure_installation
 from bench.scaling.measured import Writer, listing
+from bench.scaling.on_cluster import size_rows
 from bench.scaling.partitions import measure_partitions
 from bench.scaling.tenants import LOOKS_QUICK_S, LOOKS_S, GrowingDatabase, sizes_up_to
 from bench.writer import writing
@@ -106,8 +106,8 @@ def cluster(options: Options) -> Iterator[Listing]:
         database = ClusterDatabase(server, driver, Path(folder))
         for size in sizes:
             found = database.on_cluster(size)
-            rows = [(name, str(value)) for name, value in msgspec.to_builtins(found).items()]
-            yield listing(f"{size:,} tenants on {found.nodes} nodes", ("what", "measured"), rows, found)
+            title = f"{size:,} tenants on {found.nodes} nodes"
+            yield listing(title, ("what", "measured"), [(row[0], row[1]) for row in size_rows([found])], found)
         url = server.superuser_url(database.name)
         nodes = server.node_urls(database.name)
         backends = list(measure_backends(url, database.settings, database.customers, sizes, nodes))

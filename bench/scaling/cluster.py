@@ -64,7 +64,7 @@ class BenchCluster(BenchPostgres):
 
     def node_urls(self, database: str) -> list[str]:
         """Of the nodes, without the coordinator, as superuser."""
-        return [f"postgresql://postgres@{host}:{port}/{database}" for host, port in self.nodes[1:]]
+        return [self._cluster.conninfo(node, database) for node in self.nodes[1:]]
 
     def database(self, name: str) -> Database:
         return database_on(self._cluster, name)

@@ -111,18 +111,19 @@ def cluster_blocks(measured: Measured, needs: Sequence[Need]) -> dict[str, str]:
         return dict.fromkeys(names, NOT_MEASURED)
     costs = ClusterCosts.of(measured)
     larger = [one for one in needs if one.step.tenants >= measured.cluster[-1].tenants]
+    headings = ["", *(f"{one.tenants:,} tenants" for one in measured.cluster)]
     limits = [(rounded(one.tenants), one.what, one.then) for one in cluster_limits(costs)]
     return {
-        "scaling-cluster": f"{_sizes(measured)}\n\n{_backends(measured)}",
+        "scaling-cluster": f"{table(headings, size_rows(measured.cluster))}\n\n{_backends(measured)}",
         "scaling-cluster-lines": _lines(costs),
         "scaling-cluster-steps": _steps(costs, larger),
         "scaling-cluster-limits": table(["tenants", "what happens", "what to do"], limits),
     }
 
 
-def _sizes(measured: Measured) -> str:
-    sizes = measured.cluster
-    rows = [
+def size_rows(sizes: Sequence[ClusterOfASize]) -> list[tuple[str, ...]]:
+    """What was measured, a column for each size."""
+    return [
         ("load average of the machine when it began", *(one.load for one in sizes)),
         ("activation of the new ones", *(f"{one.activated:,} in {one.activate_s:.1f} s" for one in sizes)),
         ("of them moved to the emptiest node", *(f"{one.moved:,}" for one in sizes)),
@@ -145,7 +146,6 @@ def _sizes(measured: Measured) -> str:
         ("`pg_dump` of the coordinator", *(f"{one.dump_s:.1f} s" for one in sizes)),
         ("locks of `pg_dump`", *(f"{one.dump_locks:,}" for one in sizes)),
     ]
-    return table(["", *(f"{one.tenants:,} tenants" for one in sizes)], rows)
 
 
 def _of_both(

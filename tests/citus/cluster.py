@@ -53,10 +53,14 @@ class CitusCluster:
 
     def connect(self, node: tuple[str, int] | None = None, database: str = "postgres") -> Connection[Any]:
         """As superuser, to the coordinator or to a node; what is said there stays there."""
+        conninfo = make_conninfo(self.conninfo(node, database), options="-c citus.enable_ddl_propagation=off")
+        return psycopg.connect(conninfo, autocommit=True)
+
+    def conninfo(self, node: tuple[str, int] | None, database: str) -> str:
         params: dict[str, Any] = {**conninfo_to_dict(CLUSTER_URL), "dbname": database}
         if node is not None:
             params |= {"host": node[0], "port": node[1]}
-        return psycopg.connect(make_conninfo(**params, options="-c citus.enable_ddl_propagation=off"), autocommit=True)
+        return make_conninfo(**params)
 
     def everywhere(self, work: Callable[[tuple[str, int]], object]) -> None:
         with ThreadPoolExecutor(len(self.nodes)) as executor:
