@@ -172,7 +172,8 @@ class ClusterDatabase(GrowingDatabase):
     def _node(self, node: NodeAddress, connections: int) -> NodeOfASize:
         with self._cluster.connect(node, self.name) as connection:
             row = connection.execute(_NODE).fetchone() or ()
-        return NodeOfASize(*map(int, row), connections)
+        relations, catalogue, placing_rows, placing_bytes, size = map(int, row)
+        return NodeOfASize(relations, catalogue, placing_rows, placing_bytes, size, connections)
 
     def _uneven(self) -> tuple[float, int]:
         """More tenants, while one node has much more than the other."""

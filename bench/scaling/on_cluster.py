@@ -10,6 +10,8 @@ from bench.scaling.measured import ClusterOfASize, Measured
 from bench.scaling.model import GB, HOUR_S, Growth, Need, consumers_of_a_writer, line
 
 MEASURED_NODES: Final = 2
+ADD_NODE_LOCKS: Final = 75
+"""A tenant, on the node that is added: 37,554 were seen with 500 tenants."""
 NOT_MEASURED: Final = "No cluster was measured."
 
 
@@ -84,6 +86,11 @@ def cluster_limits(costs: ClusterCosts) -> Sequence[Limit]:
             "pg_dump at the coordinator needs more locks than PostgreSQL's default table of 6,400 has",
             until(costs.dump_locks, 6400),
             "physical backups of every node",
+        ),
+        Limit(
+            "citus_add_node needs more locks than PostgreSQL's default table of 6,400 has on the new node",
+            6400 / ADD_NODE_LOCKS,
+            "raise max_locks_per_transaction on every node: 64 for each 85 tenants with 100 connections",
         ),
         Limit(
             "the next node takes an hour to be told of all tenants",
