@@ -10,6 +10,7 @@ from pathlib import Path
 import psycopg
 
 from bench.harness.options import Options
+from clientmgr.base.database import Database
 from clientmgr.local.embedded.postgres import EmbeddedPostgres, PostgresTuning
 
 # Durable, as in production. Checkpoints come when `settle` asks for them, not in the middle of somebody's turn.
@@ -28,6 +29,9 @@ class BenchPostgres:
 
     def superuser_url(self, database: str) -> str:
         return self._server.superuser_url(database)
+
+    def database(self, name: str) -> Database:
+        return Database(self.url(name))
 
     def create_database(self, name: str) -> None:
         """A fresh, empty database; one of that name is dropped first."""

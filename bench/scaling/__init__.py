@@ -4,7 +4,8 @@ No race and no peers: one database grows to 100, 1,000 and 10,000 tenants with 2
 measured: the four steps (activation, one column, the dashboard's pass and the search for orphans, the last two in Spark
 jobs of 500 tenants), catalogue, a look by autovacuum, a whole dump with its locks, the start after a crash. Besides:
 memory of one backend that works for all of them, Dagster's partitions, what a device takes and what its events cost,
-connections of `clientmgr up` at rest.
+connections of `clientmgr up` at rest. Where CITUS_DATABASE_URL names a cluster, the database grows there as well: what
+is then on the coordinator and on each node, and what Citus itself does (`cluster.py`).
 
 `--json FILE` keeps the figures. `python -m bench.scaling FILE` does the arithmetic with them, up to a million tenants
 and 10 billion devices (`model.py`). SCALING_PARTS names some of the parts, for a machine that others wait for.
@@ -21,14 +22,17 @@ from bench.harness.options import Options
 from bench.harness.report import Listing
 from bench.harness.servers import bench_postgres
 from bench.scaling.backends import measure_backends
+from bench.scaling.cluster import BenchCluster, ClusterDatabase
 from bench.scaling.devices import measure_devices
 from bench.scaling.installation import measure_installation
 from bench.scaling.measured import Writer, listing
+from bench.scaling.on_cluster import size_rows
 from bench.scaling.partitions import measure_partitions
 from bench.scaling.tenants import LOOKS_QUICK_S, LOOKS_S, GrowingDatabase, sizes_up_to
 from bench.writer import writing
+from tests.citus.cluster import CLUSTER_URL
 
-TENANTS, TENANTS_QUICK = 10_000, 100
+TENANTS, TENANTS_ON_CLUSTER, TENANTS_QUICK = 10_000, 1_000, 100
 DEVICES, DEVICES_QUICK = 200_000, 2_000
 MB = 1_000_000
 
@@ -88,6 +92,33 @@ def tenants(options: Options) -> Iterator[Listing]:
         yield listing("One backend that works for many tenants", headings, by_backend, *backends)
 
 
+def cluster(options: Options) -> Iterator[Listing]:
+    """The growing database on a Citus cluster, where CITUS_DATABASE_URL names one. Activation is far slower there."""
+    if not CLUSTER_URL:
+        return
+    tenants = options.tenants or (TENANTS_QUICK if options.quick else TENANTS_ON_CLUSTER)
+    sizes = [tenants // 10, tenants * 3 // 10, tenants]
+    with (
+        running_driver(options) as driver,
+        tempfile.TemporaryDirectory(prefix="bench-", dir=options.folder) as folder,
+    ):
+        server = BenchCluster(Path(folder))
+        database = ClusterDatabase(server, driver, Path(folder))
+        for size in sizes:
+            found = database.on_cluster(size)
+            title = f"{size:,} tenants on {found.nodes} nodes"
+            yield listing(title, ("what", "measured"), [(row[0], row[1]) for row in size_rows([found])], found)
+        url = server.superuser_url(database.name)
+        nodes = server.node_urls(database.name)
+        backends = list(measure_backends(url, database.settings, database.customers, sizes, nodes))
+        by_backend = [
+            (one.work, f"{one.schemas:,}", *(f"{size / MB:.1f} MB" for size in (one.private_bytes, one.node_bytes)))
+            for one in backends
+        ]
+        yield listing("Its backends", ("work", "schemas", "at the coordinator", "on a node"), by_backend, *backends)
+        server.drop_database(database.name)
+
+
 def partitions(options: Options) -> Iterator[Listing]:
     """Dagster's."""
     with bench_postgres(options) as server:
@@ -142,7 +173,7 @@ def installation(options: Options) -> Iterator[Listing]:
 
 
 PARTS: Final[dict[str, Callable[[Options], Iterator[Listing]]]] = {
-    part.__name__: part for part in (devices, writer, partitions, tenants, installation)
+    part.__name__: part for part in (devices, writer, partitions, tenants, cluster, installation)
 }
 
 

@@ -25,9 +25,6 @@ def limits(costs: Costs, measured: Measured, assumed: Assumed) -> Sequence[Limit
     largest = measured.sizes[-1]
     backends = consumers_of_a_writer()
 
-    def until(growth: Growth, value: float) -> float:
-        return max((value - growth.constant) / growth.each, 0.0) if growth.each > 0 else math.inf
-
     found = [
         Limit(
             f"pg_dump needs more locks than PostgreSQL's default table of {64 * 100:,} has",
@@ -94,3 +91,8 @@ def limits(costs: Costs, measured: Measured, assumed: Assumed) -> Sequence[Limit
         ),
     ]
     return sorted(found, key=lambda one: one.tenants)
+
+
+def until(growth: Growth, value: float) -> float:
+    """Where the line reaches it; never: infinite."""
+    return max((value - growth.constant) / growth.each, 0.0) if growth.each > 0 else math.inf

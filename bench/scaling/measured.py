@@ -57,6 +57,57 @@ class Backend(msgspec.Struct, frozen=True, tag="backend", tag_field="part"):
     first_s: float
     again_s: float
     """The same work once more, with the caches full; 0 where connections are renewed."""
+    node_bytes: int = 0
+    """On a cluster: own pages of the largest backend that it has on a node."""
+    node_connections: int = 0
+    """On a cluster: how many backends it keeps on all nodes together."""
+
+
+class NodeOfASize(msgspec.Struct, frozen=True):
+    """One server of a cluster."""
+
+    relations: int
+    """Rows of pg_class: a node has an empty one for each table of every tenant, and its own tenants' besides."""
+    catalogue_bytes: int
+    placing_rows: int
+    """Of Citus' own tables: which tables, shards, placements, schemas and objects there are."""
+    placing_bytes: int
+    database_bytes: int
+    connections: int
+    """The most that clients had there, Citus' own included, while tenants were activated and counted."""
+
+
+class ClusterOfASize(msgspec.Struct, frozen=True, tag="cluster", tag_field="part"):
+    """One database on a coordinator and some nodes, when it had so many tenants."""
+
+    tenants: int
+    nodes: int
+    """Those that take tenants."""
+    load: str
+    """Of the machine, when it began."""
+    activated: int
+    activate_s: float
+    migrate_s: float
+    collect_s: float
+    orphans_s: float
+    page_s: float
+    moved: int
+    """By the activation, because another node had more room."""
+    uneven_s: float
+    """A second activation while one node is much fuller: of so many tenants, and so many were moved."""
+    uneven_activated: int
+    uneven_moved: int
+    coordinator: NodeOfASize
+    node: NodeOfASize
+    """The one with the most."""
+    deadlocks_s: float
+    """Citus' look for deadlocks over all nodes, which it takes every two seconds."""
+    recovery_s: float
+    """Its look for commits that a crash has left."""
+    add_node_s: float
+    """`citus_add_node`: everything is told to a new node."""
+    dump_s: float
+    dump_locks: int
 
 
 class Device(msgspec.Struct, frozen=True, tag="device", tag_field="part"):
@@ -111,7 +162,7 @@ class Installation(msgspec.Struct, frozen=True, tag="installation", tag_field="p
     """Of its database, by login."""
 
 
-Figures = TenantsOfASize | Backend | Device | Writer | Partitions | Installation
+Figures = TenantsOfASize | ClusterOfASize | Backend | Device | Writer | Partitions | Installation
 
 
 class Measured(msgspec.Struct, frozen=True):
@@ -124,6 +175,8 @@ class Measured(msgspec.Struct, frozen=True):
     writer: Writer
     partitions: tuple[Partitions, ...]
     installation: Installation
+    cluster: tuple[ClusterOfASize, ...] = ()
+    cluster_backends: tuple[Backend, ...] = ()
 
 
 def figures(*found: Figures) -> tuple[dict[str, Any], ...]:
@@ -141,14 +194,17 @@ def read_measured(*files: Path) -> Measured:
         for table in document["benchmarks"]["scaling"]:
             for one in msgspec.convert(table.get("figures", []), list[Figures]):
                 found.setdefault(type(one), []).append(one)
+    backends = sorted(found[Backend], key=lambda one: (one.work, one.recycled_after, one.schemas))
     return Measured(
         _described(machines),
         tuple(sorted(found[TenantsOfASize], key=lambda one: one.tenants)),
-        tuple(sorted(found[Backend], key=lambda one: (one.work, one.recycled_after, one.schemas))),
+        tuple(one for one in backends if not one.node_connections),
         found[Device][-1],
         found[Writer][-1],
         tuple(sorted(found[Partitions], key=lambda one: one.partitions)),
         found[Installation][-1],
+        tuple(sorted(found.get(ClusterOfASize, ()), key=lambda one: one.tenants)),
+        tuple(one for one in backends if one.node_connections),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from typing import TypedDict
 
 import psycopg
 
@@ -19,7 +20,7 @@ from bench.harness.measure import Sample, measure
 from bench.harness.servers import BenchPostgres
 from bench.scaling.measured import TenantsOfASize
 from clientmgr.base.customer_ids import CustomerId
-from clientmgr.base.database import Database, Role
+from clientmgr.base.database import Role
 from clientmgr.base.portions import portions
 from clientmgr.base.settings import load_settings
 from clientmgr.base.sqlfiles import sql_root
@@ -51,6 +52,17 @@ SELECT (SELECT count(*) FROM pg_class), (SELECT count(*) FROM pg_attribute),
 """
 
 
+class Steps(TypedDict):
+    """What a size on one server and one on a cluster have in common."""
+
+    activated: int
+    activate_s: float
+    migrate_s: float
+    collect_s: float
+    orphans_s: float
+    page_s: float
+
+
 class GrowingDatabase:
     """A control schema and tenants, more at each size."""
 
@@ -60,7 +72,7 @@ class GrowingDatabase:
         self._server, self._driver, self._folder, self.name = server, driver, folder, name
         self._looks_s = looks_s
         server.create_database(name)
-        self.database = Database(server.url(name))
+        self.database = server.database(name)
         migrate_database(self.database)
         self.settings = load_settings(
             database_url=self.database.url, audit_hash_key=BENCH_KEY, log_level="error", sync_validation="off"
@@ -71,28 +83,15 @@ class GrowingDatabase:
 
     def grown_to(self, tenants: int) -> TenantsOfASize:
         """With so many tenants: the four steps, then what there is."""
-        newcomers = [CustomerId(number) for number in range(len(self.customers) + 1, tenants + 1)]
-        self._server.settle()
-        activate = self._timed(lambda: self._changed(len(newcomers), self._manager().activate, newcomers))
-        self.customers += newcomers
-        self._fill(newcomers)
-        self._add_column()
-        self._server.settle()
-        migrate = self._timed(lambda: self._changed(tenants, self._manager().migrate))
-        collect, orphans = (self._over_chunks(step) for step in (self._collect, self._find_orphans))
+        steps = self.steps(tenants)
         with psycopg.connect(self._server.superuser_url(self.name), autocommit=True) as connection:
             connection.execute("VACUUM ANALYZE pg_catalog.pg_class, pg_catalog.pg_attribute")
             row = connection.execute(_CATALOGUE).fetchone() or ()
         relations, attributes, catalogue, size, files, lock_table, shared = map(int, row)
-        dump_s, dump_locks = self._dump()
+        dump_s, dump_locks = self.dump()
         return TenantsOfASize(
             tenants=tenants,
-            activated=len(newcomers),
-            activate_s=activate.wall_s,
-            migrate_s=migrate.wall_s,
-            collect_s=collect.wall_s,
-            orphans_s=orphans.wall_s,
-            page_s=self._page().wall_s,
+            **steps,
             relations=relations,
             attributes=attributes,
             catalogue_bytes=catalogue,
@@ -106,13 +105,33 @@ class GrowingDatabase:
             shared_memory_bytes=shared,
         )
 
-    def _manager(self) -> TenantSchemaManager:
+    def steps(self, tenants: int) -> Steps:
+        """Grown to so many: activation, one column, both nightly passes and a look at the dashboard."""
+        newcomers = [CustomerId(number) for number in range(len(self.customers) + 1, tenants + 1)]
+        self._server.settle()
+        activate = self._timed(lambda: self.changed(len(newcomers), self.manager().activate, newcomers))
+        self.customers += newcomers
+        self._fill(newcomers)
+        self._add_column()
+        self._server.settle()
+        migrate = self._timed(lambda: self.changed(len(self.customers), self.manager().migrate))
+        collect, orphans = (self._over_chunks(step) for step in (self._collect, self._find_orphans))
+        return {
+            "activated": len(newcomers),
+            "activate_s": activate.wall_s,
+            "migrate_s": migrate.wall_s,
+            "collect_s": collect.wall_s,
+            "orphans_s": orphans.wall_s,
+            "page_s": self._page().wall_s,
+        }
+
+    def manager(self) -> TenantSchemaManager:
         return TenantSchemaManager(self.database, self.settings, migrations_folder=self._migrations)
 
     def _timed(self, work: Callable[[], object]) -> Sample:
         return measure(work, self._server)
 
-    def _changed(self, expected: int, change: Callable[..., Sequence[object]], *arguments: object) -> None:
+    def changed(self, expected: int, change: Callable[..., Sequence[object]], *arguments: object) -> None:
         results = change(*arguments, actor="bench")
         if len(results) != expected or any(getattr(one, "error", None) for one in results):
             raise RuntimeError(f"of {expected} tenants {len(results)} were changed: {results[:1]}")
@@ -124,9 +143,7 @@ class GrowingDatabase:
 
     def _fill(self, customers: Sequence[CustomerId]) -> None:
         def fill(portion: Sequence[CustomerId]) -> None:
-            with self.database.connect(Role.OWNER) as connection:
-                # The owner of the control schema may not write to tenants.
-                connection.execute("SET ROLE clientmgr_writer")
+            with self.database.connect(Role.WRITER) as connection:
                 for customer in portion:
                     put_devices(connection, customer, DEVICES)
 
@@ -200,7 +217,7 @@ class GrowingDatabase:
         # One database a naptime is looked at at the least; ours is the one that costs.
         return max(looking - without, 0.0) / max(self._looks_s, int(databases))
 
-    def _dump(self) -> tuple[float, int]:
+    def dump(self) -> tuple[float, int]:
         """Seconds, and how many locks it held at the end."""
         # As the superuser: the owner of the control schema may not read tenants.
         url = self._server.superuser_url(self.name)

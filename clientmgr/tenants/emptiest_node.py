@@ -22,6 +22,10 @@ log = get_logger(__name__)
 TENANT_WEIGHS: Final = 100_000_000
 """Besides its bytes, as for Citus' rebalancing by size: empty tenants are spread too, and none moves for a trifle."""
 
+TOLERANCE: Final = 0.1
+"""Nodes that differ by less, of the fuller one, count as even, as for Citus' rebalancing: a move takes as long as an
+activation, and Citus' turns alone keep such nodes even."""
+
 
 def place_new(connection: Connection[Any], audit: AuditLogger, created: Collection[CustomerId], *, actor: str) -> None:
     """Move those of the new tenants that another node has more room for. One that can't be stays."""
@@ -64,7 +68,8 @@ def better_places(
         if place.customer_id not in created or place.group not in weights:
             continue
         emptiest = min(weights, key=lambda group: (weights[group], group))
-        if weights[place.group] - weights[emptiest] > TENANT_WEIGHS:
+        here = weights[place.group]
+        if here - weights[emptiest] > max(TENANT_WEIGHS, here * TOLERANCE):
             weights[place.group] -= TENANT_WEIGHS
             weights[emptiest] += TENANT_WEIGHS
             moves.append((place, able[emptiest]))

@@ -2,11 +2,13 @@
 
 import dataclasses
 
+import msgspec
 import pytest
 
 from bench.scaling.__main__ import PAGE, page, published
 from bench.scaling.limits import limits
 from bench.scaling.model import STEPS, Assumed, Costs, Growth, Step, line, need
+from bench.scaling.on_cluster import NOT_MEASURED, ClusterCosts, cluster_blocks, cluster_limits
 
 COSTS = Costs.of(published())
 
@@ -64,3 +66,27 @@ def test_limits_come_in_the_order_in_which_they_are_reached() -> None:
 
 def test_the_page_shows_the_arithmetic_of_the_published_run() -> None:
     assert PAGE.read_text(encoding="utf-8") == page(), "write it: python -m bench.scaling --write"
+
+
+def test_of_a_cluster_more_nodes_take_tenants_away_but_not_what_all_of_them_are_told() -> None:
+    costs = ClusterCosts.of(published())
+
+    few, many = costs.node_catalogue_at(100_000, 2), costs.node_catalogue_at(100_000, 20)
+    assert few == pytest.approx(costs.node_catalogue.at(100_000))
+    assert few / 10 < many < few
+    assert costs.coordinator_relations.each == pytest.approx(COSTS.relations.each, rel=0.1)
+    assert costs.move_s > 0
+
+
+def test_a_cluster_s_limits_are_reached_in_their_order() -> None:
+    reached = [one.tenants for one in cluster_limits(ClusterCosts.of(published()))]
+
+    assert reached == sorted(reached)
+    assert all(number > 0 for number in reached)
+
+
+def test_without_a_cluster_the_page_says_so() -> None:
+    none = msgspec.structs.replace(published(), cluster=(), cluster_backends=())
+
+    assert set(cluster_blocks(none, []).values()) == {NOT_MEASURED}
+    assert cluster_blocks(none, []).keys() == cluster_blocks(published(), []).keys()

@@ -54,10 +54,14 @@ class CitusCluster:
 
     def connect(self, node: tuple[str, int] | None = None, database: str = "postgres") -> Connection[Any]:
         """As superuser, to the coordinator or to a node; what is said there stays there."""
+        conninfo = make_conninfo(self.conninfo(node, database), options="-c citus.enable_ddl_propagation=off")
+        return psycopg.connect(conninfo, autocommit=True)
+
+    def conninfo(self, node: tuple[str, int] | None, database: str) -> str:
         params: dict[str, Any] = {**conninfo_to_dict(CLUSTER_URL), "dbname": database}
         if node is not None:
             params |= {"host": node[0], "port": node[1]}
-        return psycopg.connect(make_conninfo(**params, options="-c citus.enable_ddl_propagation=off"), autocommit=True)
+        return make_conninfo(**params)
 
     def everywhere(self, work: Callable[[tuple[str, int]], object]) -> None:
         with ThreadPoolExecutor(len(self.nodes)) as executor:
@@ -84,7 +88,7 @@ class ClusterDatabases(Databases):
         if template != "template1" and template not in self._templates:
             cluster.everywhere(lambda node: self._close(node, template))
             self._templates.add(template)
-        cluster.everywhere(lambda node: self._create(node, name, template))
+        cluster.everywhere(lambda node: self.create_on(node, name, template))
         if template == "template1":
             with cluster.connect(cluster.nodes[0], name) as connection:
                 host, port = cluster.nodes[0]
@@ -100,11 +104,13 @@ class ClusterDatabases(Databases):
             yield
 
     def drop(self, name: str) -> None:
-        self._cluster.everywhere(
-            lambda node: self._on(node, sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
-        )
+        self._cluster.everywhere(lambda node: self.drop_on(node, name))
 
-    def _create(self, node: tuple[str, int], name: str, template: str) -> None:
+    def drop_on(self, node: tuple[str, int], name: str) -> None:
+        self._on(node, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+    def create_on(self, node: tuple[str, int], name: str, template: str = "template1") -> None:
+        """A database that no other node knows of yet."""
         statement = "CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY FILE_COPY"
         names = sql.Identifier(name), sql.Identifier(OWNER), sql.Identifier(template)
         self._on(node, sql.SQL(statement).format(*names))

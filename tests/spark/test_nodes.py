@@ -28,7 +28,19 @@ OTHERS = tuple(CustomerId(number) for number in range(21, 27))
 EVERYBODY = (HUGE, *OTHERS)
 FEW, MANY = 30, 6000
 SCHEMA = StructType([StructField("customer_id", LongType()), StructField("client_id", StringType())])
+SIZES = StructType([StructField(name, LongType()) for name in ("customer_id", "table_bytes", "devices")])
+METRICS = Request(
+    EVERYBODY,
+    50,
+    query="dashboard_metrics",
+    parameters={"collected_at": "2026-01-01T00:00:00+00:00", "orphaned_before": "2025-12-01T00:00:00+00:00"},
+)
 Row = tuple[int, str]
+
+_TRUE_SIZES = """
+SELECT customer_id, citus_total_relation_size(('tenant_' || customer_id || '.devices')::regclass)
+FROM unnest(%(customers)s::bigint []) AS customer_id
+"""
 
 
 @pytest.fixture
@@ -161,6 +173,23 @@ def test_what_is_left_of_a_tenant_that_was_moved_away_is_not_taken_for_it(connin
     foreign = next(place for place in placed.values() if place.node != node)
     with psycopg.connect(nodes.conninfo_of(conninfo, node), autocommit=True) as connection:
         assert nodes.still_here(connection, [*own, replace(foreign, node=node)]) == own
+
+
+def test_a_tenants_size_is_that_of_its_rows_on_the_node_whoever_is_asked(
+    conninfo: str, settings: Settings, database: Database, spread: Tenants, postgres_server: Any
+) -> None:
+    with coordinator(database, postgres_server) as connection:
+        true = dict(connection.execute(_TRUE_SIZES, {"customers": list(EVERYBODY)}).fetchall())
+    assert true[HUGE] > 10 * true[OTHERS[0]] > 0
+    through_the_coordinator = settings.model_copy(update={"spark_reads_nodes": False})
+    for asked, from_nodes in ((settings, True), (through_the_coordinator, False)):
+        with shared_snapshot(conninfo, asked, EVERYBODY) as snapshot:
+            of = TenantReader(conninfo, replace(METRICS, snapshot=snapshot), SIZES)
+            packs = list(of.partitions())
+            assert ("" not in nodes_of(packs)) == from_nodes
+            found = [row for pack in packs for batch in of.read(pack) for row in batch.to_pylist()]
+        assert (len(found) > len(EVERYBODY)) == from_nodes, "a huge one is read in slices"
+        assert {row["customer_id"]: row["table_bytes"] for row in found if row["devices"]} == true
 
 
 def coordinator(database: Database, server: Any) -> Any:

@@ -32,6 +32,13 @@ def test_new_tenants_go_to_the_node_that_has_least_and_count_there() -> None:
     assert moved([node(1), node(2), node(3)], lie, {3, 4, 5, 6}) == {3: 3, 4: 3}
 
 
+def test_large_nodes_that_differ_by_less_than_a_tenth_are_even_enough() -> None:
+    terabyte, new = 10**12, {3, 4, 5, 6}
+    lie = places(1, 2, 1, 2, 1, 2)
+    assert moved([node(1), node(2)], lie, new, t1=terabyte, t2=terabyte * 91 // 100) == {}
+    assert moved([node(1), node(2)], lie, new, t1=terabyte, t2=terabyte * 89 // 100) == {3: 2, 5: 2}
+
+
 def test_tenants_that_were_there_stay() -> None:
     assert moved([node(1), node(2)], places(1, 1, 1, 1), set()) == {}
 
