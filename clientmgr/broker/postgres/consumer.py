@@ -178,7 +178,7 @@ class Consumer:
         return wait_s * min(1 << min(self._idle_looks, 10), IDLE_FACTOR * self._options.concurrency)
 
     async def _end_look(self, connection: AsyncConnection[Any]) -> None:
-        """End the transaction of a look that found nothing. What others have in hand may yet come to us: don't rest long."""
+        """End the transaction of a look that found nothing. What others have in hand may yet be ours to do."""
         soon = time.monotonic() + self._options.wait_period_ms / 1000 * BEHIND_FACTOR
         if self._next_look_at <= soon:
             await connection.execute(NOTHING_CLAIMED)
