@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import psycopg
 from psycopg import Connection, sql
 
-from clientmgr.base.database import Database
+from clientmgr.base.database import Database, Role
 from clientmgr.base.logins import LOGINS
 from clientmgr.base.migrations import ensure_database_grants
 from clientmgr.contracts.handing_out import LOGIN_SETTINGS
@@ -82,3 +82,14 @@ def database_on(server: Server, name: str) -> Database:
     """A database of the server, with a login for each role."""
     urls = server.role_settings(name)
     return Database(server.url(name), {role: urls[LOGINS[role]] for role in LOGIN_SETTINGS})
+
+
+def cut_readers(database: Database, table: str) -> int:
+    """End the connections that last read this table, as a server's restart would. Returns how many there were."""
+    with database.connect(Role.OWNER, autocommit=True) as connection:
+        found = connection.execute(
+            "SELECT pg_terminate_backend(pid, 20000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE %s",
+            [f"%FROM clientmgr.{table}%"],
+        )
+        return len(found.fetchall())

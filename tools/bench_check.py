@@ -116,14 +116,16 @@ def ours(tables: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def show(console: Console, turns: Mapping[What, Turns], revision: str, failed: Sequence[str]) -> None:
-    table = Table(title=f"Our time now ÷ at {revision}", title_justify="left", caption_justify="left")
+    table = Table(title=f"Our time now ÷ at {revision}", title_justify="left")
     for heading in ("benchmark", "what", "before", "now", "ratio", ""):
         table.add_column(heading, justify="right" if heading in {"before", "now", "ratio"} else "left")
     for (name, title), one in sorted(turns.items(), key=lambda found: -found[1].ratio):
         middle = [f"{statistics.median(times):.3g} s" for times in (one.before, one.now)]
         table.add_row(name, title, *middle, f"{one.ratio:.2f}", "slower" if one.is_slower else "")
-    table.caption = "\n".join(["Short runs: read them as a hint where to look.", *failed])
     console.print(table)
+    # Not as its caption: that would be as narrow as the table.
+    for line in ("Short runs: read them as a hint where to look.", *failed):
+        console.print(line, markup=False, highlight=False)
 
 
 @contextmanager

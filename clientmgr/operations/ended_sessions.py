@@ -21,8 +21,10 @@ from clientmgr.base.waiting import being_cancelled
 log = get_logger(__name__)
 
 CHANNEL: Final = "ended_sessions"
-READ_EVERY_S = 12.0
-"""Changes are notified. A read finds what no notification told: two fit into `STALE_AFTER_S`."""
+READ_EVERY_S = 18.0
+"""Changes are notified. A read finds what no notification told."""
+READ_AGAIN_S = 3.0
+"""After a read that failed: a few more fit into `STALE_AFTER_S`."""
 STALE_AFTER_S = 30.0
 """Without a read for so long, nobody knows who has signed out meanwhile."""
 _QUERIES = named_queries("operations/queries/ended_sessions.sql")
@@ -90,20 +92,20 @@ class EndedSessions:
             self._news.clear()
             if self._unstored:
                 await self._store()
-            await self._read()
+            has_read = await self._read()
             try:
-                async with asyncio.timeout(READ_EVERY_S):
+                async with asyncio.timeout(READ_EVERY_S if has_read else READ_AGAIN_S):
                     await self._news.wait()
             except TimeoutError:
                 continue
 
-    async def _read(self) -> None:
+    async def _read(self) -> bool:
         started = time.monotonic()
         try:
             rows = await asyncio.to_thread(self._rows)
         except (psycopg.Error, OSError) as error:
             log.warning("ended sessions could not be read", error=str(error).strip() or type(error).__name__)
-            return
+            return False
         before = self._sessions, self._users
         self._sessions = frozenset(session_id for session_id, _, _ in rows if session_id)
         self._users = {user: ended_at for session_id, user, ended_at in rows if not session_id}
@@ -112,6 +114,7 @@ class EndedSessions:
         self.loaded.set()
         if before != (self._sessions, self._users):
             self._on_change()
+        return True
 
     def _rows(self) -> Sequence[tuple[str, str, float]]:
         kept, self._connection = self._connection, None

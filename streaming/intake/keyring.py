@@ -19,8 +19,10 @@ from streaming.intake.intake_metrics import KEYS
 
 log = get_logger(__name__)
 
-READ_EVERY_S: Final = 12.0
-"""Changes are notified. A read finds what no notification told: two fit into `STALE_AFTER_S`."""
+READ_EVERY_S: Final = 18.0
+"""Changes are notified. A read finds what no notification told."""
+READ_AGAIN_S: Final = 3.0
+"""After a read that failed: a few more fit into `STALE_AFTER_S`."""
 STALE_AFTER_S: Final = 30.0
 """Without a read for so long, nobody knows which keys were revoked meanwhile."""
 
@@ -79,12 +81,14 @@ class Keyring:
     async def _keep_reading(self) -> None:
         while not being_cancelled():
             self._changed.clear()
+            wait_s = READ_EVERY_S
             try:
                 await self._read()
             except (psycopg.Error, OSError) as error:
                 log.warning("keys can't be read", error=str(error).strip())
+                wait_s = READ_AGAIN_S
             try:
-                async with asyncio.timeout(READ_EVERY_S):
+                async with asyncio.timeout(wait_s):
                     await self._changed.wait()
             except TimeoutError:
                 pass

@@ -1,6 +1,7 @@
 """Servers that crash, backends that are ended under a consumer's hands: it carries on, and each message counts once."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ import pytest
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import load_settings
 from clientmgr.broker.interface import Batch, ConsumerOptions
+from clientmgr.broker.postgres import consumer
+from clientmgr.broker.postgres.claim import send_claim
 from clientmgr.broker.postgres.transport import PostgresBroker
 from clientmgr.local.embedded.postgres import EmbeddedPostgres
 from clientmgr.operations.migrations import migrate_database
-from tests.broker.recording import SUBSCRIPTION, TOPIC, drain, message, number_of, ready, until
+from tests.broker.recording import SUBSCRIPTION, TOPIC, Recorder, drain, message, number_of, ready, until
 from tests.conftest import TEST_TUNING
 
 pytestmark = [pytest.mark.anyio, pytest.mark.server]
@@ -94,6 +97,37 @@ async def test_a_consumer_survives_backends_that_are_ended(log_broker: PostgresB
     stop.set()
     await asyncio.wait_for(consuming, 20)
     assert query("SELECT count(*) FROM clientmgr.dead_letter_queue") == [(0,)]
+
+
+async def test_an_idle_consumer_soon_takes_over_what_another_died_with(
+    log_broker: PostgresBroker, database: Database, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await ready(log_broker)
+    looks: list[float] = []
+
+    async def noted(*arguments: Any, **options: Any) -> Any:
+        cursor = await send_claim(*arguments, **options)
+        looks.append(time.monotonic())
+        return cursor
+
+    monkeypatch.setattr(consumer, "send_claim", noted)
+    stop, recorder = asyncio.Event(), Recorder()
+    options = ConsumerOptions(wait_period_ms=50, concurrency=4)
+    consuming = asyncio.create_task(log_broker.consume(SUBSCRIPTION, recorder, options=options, stop=stop))
+    await log_broker.wakeups.wait_until_listening()
+    for _ in range(10):  # Each is a look of every loop that finds nothing: the next one would be after 20 seconds.
+        looks.clear()
+        query("SELECT pg_notify('event_channel', 'due ' || id) FROM clientmgr.log_counter WHERE topic = %s", TOPIC)
+        await until(lambda: len(looks) >= 4, "a look of each loop")
+    with database.connect(Role.WRITER) as other:
+        other.execute("SELECT FROM clientmgr.consumer_offsets WHERE group_id = %s FOR NO KEY UPDATE", (SUBSCRIPTION,))
+        looks.clear()
+        await log_broker.publish(TOPIC, [message(1)])
+        await until(lambda: bool(looks), "a look that comes too late")
+        other.close()  # as of a process that dies: nothing is committed, and nobody is notified
+    await until(lambda: recorder.numbers == [1], "the message", 5)
+    stop.set()
+    await asyncio.wait_for(consuming, 20)
 
 
 async def test_a_consumer_that_starts_before_its_server_waits_for_it(own_server: EmbeddedPostgres) -> None:

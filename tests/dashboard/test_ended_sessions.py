@@ -16,8 +16,11 @@ from clientmgr.base.settings import Settings
 from clientmgr.live.tokens import make_token, read_token
 from clientmgr.local.embedded.redis import EmbeddedRedis
 from clientmgr.operations import ended_sessions
+from clientmgr.operations.ending_sessions import store_ended
 from clientmgr_dashboard.access.authentication import COOKIE
+from tests.broker.recording import until
 from tests.dashboard.house import PASSWORDS, House, Visit, serving, sign_in, write_users
+from tests.databases import cut_readers
 from tests.live import serving as live
 from tests.live.stream import own_stream
 from tests.waiting import eventually
@@ -93,6 +96,22 @@ def test_nobody_is_let_in_while_it_is_not_known_who_signed_out(
         monkeypatch.setattr(ended_sessions, "STALE_AFTER_S", 0.0)
         assert httpx.get(f"{address}/tenants", cookies={COOKIE: cookie}).status_code == 503
         assert httpx.get(f"{address}/static/dashboard.css", cookies={COOKIE: cookie}).status_code == 200
+
+
+@pytest.mark.anyio
+async def test_a_session_that_ends_is_known_although_the_kept_connection_was_cut(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ended_sessions, "READ_EVERY_S", 600.0)
+    monkeypatch.setattr(ended_sessions, "READ_AGAIN_S", 600.0)
+    sessions = ended_sessions.EndedSessions(database)
+    following = asyncio.create_task(sessions.run())
+    await asyncio.wait_for(sessions.loaded.wait(), 20)
+    await until(lambda: cut_readers(database, "ended_sessions") == 1, "a connection that is kept")
+    store_ended(database, {"one": ("vera", time.time() + 3600)})
+    await until(lambda: sessions.is_ended("one", "vera", time.time()), "the end of the session")
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
 
 
 def test_live_connections_end_with_the_session_or_the_user_and_their_tokens_too(

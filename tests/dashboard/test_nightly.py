@@ -1,12 +1,16 @@
 """Nightly jobs: done for every tenant, or not done."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from clientmgr.base.database import Role
-from clientmgr.operations.nightly_jobs import NightlyWork, nightly_work
+from clientmgr.operations.dagster_standing import JobRuns
+from clientmgr.operations.nightly_jobs import DAGSTER_JOBS, NightlyWork, nightly_work
+from clientmgr_dashboard.operations import overview
 from tests.dashboard.house import QUIET, House, Visit, serving
+from tests.waiting import eventually
 
 WAITED = timedelta(days=3)
 
@@ -61,3 +65,20 @@ def test_the_audits_verification_and_the_erasure_are_jobs_like_others(spare_hous
     with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
         problems = {one["text"] for one in visit.get("/api/v1/overview").json()["problems"]}
     assert {"the audit's verification has 2 findings", "the newest run of erasure sweep failed"} <= problems
+
+
+def test_the_overview_says_of_a_job_that_it_has_not_run_yet_or_runs_now(
+    spare_house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way = {DAGSTER_JOBS["orphan search"]: JobRuns("", None, None, None, None, is_under_way=True)}
+    with serving(spare_house.settings) as address, Visit(base_url=address) as visit:
+        assert badges(visit, "orphan search") == ["not yet"]
+        monkeypatch.setattr(overview, "nightly_work", lambda connection, _: nightly_work(connection, under_way))
+        eventually(lambda: badges(visit, "orphan search") == ["runs now"], "it runs")
+        assert badges(visit, "audit verification") == ["not yet"]
+
+
+def badges(visit: Visit, job: str) -> list[str]:
+    """What stands beside a job's name."""
+    (row,) = [line for line in visit.see("/").splitlines() if '<th scope="row">' in line and f"{job}<" in line]
+    return re.findall(r'<span class="badge[^>]*>([^<]*)<', row.partition("last success")[0])

@@ -11,6 +11,7 @@ from google.pubsub_v1.types import DeadLetterPolicy, Subscription, Topic
 
 from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
+from clientmgr.broker.gateway import maintenance
 from clientmgr.broker.gateway.server import Gateway
 from clientmgr.broker.interface import Message
 from clientmgr.broker.postgres.lag import subscription_lag
@@ -253,3 +254,28 @@ async def test_a_detached_subscription_holds_nothing_back(
     await gateway.maintenance.apply_retention()
     assert await trimmed(database, settings) == 2
     assert run_sql(database, "SELECT * FROM clientmgr.gateway_deliveries") == []
+
+
+async def test_its_chores_are_rare_as_long_as_there_is_no_subscription(
+    gateway: Gateway, client: PubSubClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("DEAD_LETTERS_EVERY_S", "RETENTION_EVERY_S"):
+        monkeypatch.setattr(maintenance, name, 0.0)
+    found: list[bool] = []
+
+    async def noted() -> bool:
+        found.append(await gateway.maintenance.apply_retention())
+        return found[-1]
+
+    stop, news = asyncio.Event(), asyncio.Event()
+    own = maintenance.Maintenance(gateway._pool, gateway._subscriptions, gateway._dead_letters, news)
+    monkeypatch.setattr(own, "apply_retention", noted)
+    running = asyncio.create_task(own.run(stop))
+    await until(lambda: found == [False], "the first of them")
+    await subscribed(client)
+    for _ in range(3):
+        news.set()
+        await until(lambda: not news.is_set(), "a turn")
+    assert found == [False]
+    stop.set()
+    await running

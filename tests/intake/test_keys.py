@@ -11,7 +11,10 @@ from clientmgr.base.settings import Settings
 from clientmgr.contracts import topics
 from clientmgr.contracts.intake_keys import KeyKind, authorization, derived_secret, parse_key, text_to_sign
 from clientmgr.tenants.intake_keys import list_keys, rotate_key
+from streaming.intake import keyring
 from streaming.intake.server import ensure_encrypted
+from tests.broker.recording import until
+from tests.databases import cut_readers
 from tests.intake.door import Door, now_ms, until_answered
 
 pytestmark = pytest.mark.anyio
@@ -65,6 +68,15 @@ async def test_a_revoked_key_stops_and_a_new_one_counts_without_a_restart(door: 
     after = door.make_key(name="after")
     await until_answered(lambda: door.call("POST", SEEN, key=after), 202)
     assert (await door.call("POST", SEEN, key=brief)).status_code == 401
+
+
+async def test_a_new_key_counts_although_the_kept_connection_was_cut(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyring, "READ_AGAIN_S", 600.0)
+    await until(lambda: cut_readers(door.rig.database, "intake_keys") == 1, "a connection that is kept")
+    key = door.make_key(name="another")
+    await until_answered(lambda: door.call("POST", SEEN, key=key), 202, within_s=30)
 
 
 async def test_a_key_is_for_its_own_customer_and_goes_with_it(door: Door) -> None:

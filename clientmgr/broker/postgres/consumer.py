@@ -18,7 +18,7 @@ from clientmgr.base.logs import get_logger
 from clientmgr.base.waiting import wait_for_stop
 from clientmgr.broker.postgres.attempts import Failure
 from clientmgr.broker.postgres.batch_sizes import BatchSize
-from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, read_claim, send_claim
+from clientmgr.broker.postgres.claim import QUERIES, Claim, Record, quoted, read_claim, send_claim
 from clientmgr.broker.postgres.consumption import Consumption, reconnect_pause_s
 from clientmgr.broker.postgres.fallback import take_apart
 from clientmgr.broker.postgres.held import try_queues
@@ -41,9 +41,10 @@ SHORTEST_SLEEP_S = 0.005
 IDLE_FACTOR = 100
 """How far the wait between two looks grows while nothing comes and notifications would tell.
 
-They are never lost while their connection lives. What a look still finds is the work that others died with in hand, and
-have not come back for: who starts looks at everything.
+They are never lost while their connection lives.
 """
+BEHIND_FACTOR = 10
+"""The same while the subscription is not read to its end: of others who die with work in hand nobody is notified."""
 # The part of a loop's time that may go into retries that fail, while there is something else to read.
 FAILING_SHARE = 0.1
 # Held queues whose attempts could not even be recorded.
@@ -137,7 +138,7 @@ class Consumer:
             if claim is not None:
                 self._idle_looks = 0
                 return claim
-            await connection.execute(NOTHING_CLAIMED)
+            await self._end_look(connection)
             # What rested when we looked for it before may have rested for long enough by the time that we look again,
             # and would not show then: nothing is left only if both say so.
             if self._context.burst and min(due_s, await self._requeue_due(connection)) > BURST_PATIENCE_S:
@@ -175,6 +176,22 @@ class Consumer:
             return wait_s
         self._idle_looks += 1
         return wait_s * min(1 << min(self._idle_looks, 10), IDLE_FACTOR * self._options.concurrency)
+
+    async def _end_look(self, connection: AsyncConnection[Any]) -> None:
+        """End the transaction of a look that found nothing. What others have in hand may yet be ours to do."""
+        soon = time.monotonic() + self._options.wait_period_ms / 1000 * BEHIND_FACTOR
+        if self._next_look_at <= soon:
+            await connection.execute(NOTHING_CLAIMED)
+            return
+        only = self._options.partition_id
+        cursor = connection.cursor(row_factory=tuple_row)
+        await cursor.execute(
+            f"{NOTHING_CLAIMED}; SELECT clientmgr.is_behind({quoted(self._subscription.group_id)},"
+            f" {self._subscription.topic_id}, {'NULL' if only is None else only})".encode()
+        )
+        cursor.nextset()
+        if await cursor.fetchone() == (True,):
+            self._next_look_at = soon
 
     async def _send_claim(
         self, connection: AsyncConnection[Any], only_partition: int | None = None, *, begin: bool = False
