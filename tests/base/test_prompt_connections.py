@@ -26,7 +26,12 @@ async def test_a_pipeline_does_not_go_to_the_loop_for_every_statement(
     loop = asyncio.get_running_loop()
     watched: list[int] = []
     add_writer = loop.add_writer
-    monkeypatch.setattr(loop, "add_writer", lambda fd, *rest: (watched.append(fd), add_writer(fd, *rest)))
+
+    def add_and_count(fd: int, *rest: Any) -> None:
+        watched.append(fd)
+        add_writer(fd, *rest)
+
+    monkeypatch.setattr(loop, "add_writer", add_and_count)
     async with connection.pipeline():
         cursors = [await connection.execute("SELECT %s::int", [number]) for number in range(STATEMENTS)]
         assert [await cursor.fetchone() for cursor in cursors] == [(number,) for number in range(STATEMENTS)]
