@@ -12,6 +12,7 @@ from psycopg_pool import AsyncConnectionPool, ConnectionPool
 
 from clientmgr.base.connection_rights import checked, checked_async
 from clientmgr.base.errors import SettingsError
+from clientmgr.base.prompt_connections import PromptConnection
 from clientmgr.base.settings import Settings
 
 # A backend that has touched thousands of tenant schemas has cached them all (165 MB after 2,000): renew it at times.
@@ -91,7 +92,7 @@ class Database:
 
     async def connect_async(self, role: Role, *, autocommit: bool = False) -> AsyncConnection[tuple[Any, ...]]:
         """As `connect`."""
-        connection = await AsyncConnection.connect(self.conninfo(role), autocommit=autocommit)
+        connection = await PromptConnection.connect(self.conninfo(role), autocommit=autocommit)
         if role is not Role.OWNER:
             await checked_async(connection, role)
         return connection
