@@ -396,6 +396,7 @@ ALL: tuple[DaemonEntry, ...] = (
             "DAGSTER_URL",
             "DAGSTER_HOST",
             "DAGSTER_PORT",
+            "CITUS",
             "AUDIT_HASH_KEY",
             "AUDIT_ANCHORS",
             "DAEMON_LATE_AFTER_S",

@@ -26,6 +26,8 @@ def _end_with_what_it_was_forked_from() -> None:
         _end_with_the_parent()
 
 
+# Whoever started the code server may ignore it, and what is ignored is inherited.
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
 _end_with_the_parent()
 os.register_at_fork(after_in_child=_end_with_what_it_was_forked_from)
 # All that is imported by now is shared with the runs, and stays so as long as nobody counts its references anew.

@@ -111,6 +111,8 @@ def serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{Path.cwd()}"}
     command = [sys.executable, "-m", "clientmgr_dagster.code_server", str(tmp_path / "socket")]
+    # Whoever starts it may ignore what its runs are ended by: that is inherited.
+    command = ["sh", "-c", "trap '' TERM; exec \"$@\"", "sh", *command]
     started: list[subprocess.Popen[bytes]] = []
 
     def start(patience_s: float) -> Served:

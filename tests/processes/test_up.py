@@ -386,7 +386,12 @@ def test_ctrl_c_stops_everything(another_up: Up) -> None:
 
 
 def test_nothing_outlives_a_killed_one(another_up: Up) -> None:
-    another_up.wait_until(lambda: another_up.programs("grpc"), "a code server runs")
+    module = "clientmgr_dagster.code_server"
+
+    def with_its_fork() -> bool:
+        return sum(module in one.cmdline() for one in another_up.programs(module)) > 1
+
+    another_up.wait_until(with_its_fork, "a code server runs, and what runs are forked from")
     everything = with_descendants(another_up.process.pid)
     another_up.process.kill()
     another_up.process.wait()
