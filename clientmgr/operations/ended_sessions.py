@@ -5,6 +5,7 @@ The dashboard ends them; whoever takes a session, or a live token made from one,
 
 import asyncio
 import functools
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
@@ -53,6 +54,8 @@ class EndedSessions:
         self.loaded = asyncio.Event()
         self._connection: Connection[Any] | None = None
         """Kept from read to read."""
+        self._keeps = True
+        self._keeping = threading.Lock()
 
     @property
     def is_current(self) -> bool:
@@ -78,8 +81,12 @@ class EndedSessions:
         try:
             await self._follow()
         finally:
-            if self._connection is not None:
-                self._connection.close()
+            # A read may still be under way, on its thread.
+            with self._keeping:
+                self._keeps = False
+                kept = self._connection
+            if kept is not None:
+                kept.close()
 
     async def _follow(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -132,7 +139,11 @@ class EndedSessions:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        with self._keeping:
+            if self._keeps:
+                self._connection = connection
+        if self._connection is not connection:
+            connection.close()
         return rows
 
     async def _store(self) -> None:

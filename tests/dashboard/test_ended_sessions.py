@@ -11,7 +11,7 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from clientmgr.base.database import Database
+from clientmgr.base.database import Database, Role
 from clientmgr.base.settings import Settings
 from clientmgr.live.tokens import make_token, read_token
 from clientmgr.local.embedded.redis import EmbeddedRedis
@@ -112,6 +112,28 @@ async def test_a_session_that_ends_is_known_although_the_kept_connection_was_cut
     await until(lambda: sessions.is_ended("one", "vera", time.time()), "the end of the session")
     following.cancel()
     await asyncio.gather(following, return_exceptions=True)
+
+
+@pytest.mark.anyio
+async def test_a_read_that_outlives_its_reader_leaves_no_connection(database: Database) -> None:
+    with database.connect(Role.OWNER, autocommit=True) as owner, database.connect(Role.OWNER) as locking:
+
+        def reading(state: str = "%") -> bool:
+            found = owner.execute(
+                "SELECT FROM pg_stat_activity WHERE usename = 'clientmgr_reader' AND datname = current_database()"
+                " AND query LIKE '%%clientmgr.ended_sessions%%' AND state LIKE %s",
+                [state],
+            )
+            return found.rowcount > 0
+
+        sessions = ended_sessions.EndedSessions(database)
+        locking.execute("LOCK TABLE clientmgr.ended_sessions")
+        following = asyncio.create_task(sessions.run())
+        await until(lambda: reading("active"), "a read that waits")
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        locking.rollback()
+        await until(lambda: not reading(), "its connection is closed")
 
 
 def test_live_connections_end_with_the_session_or_the_user_and_their_tokens_too(
